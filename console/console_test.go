@@ -32,7 +32,8 @@ func TestPages(t *testing.T) {
 	ledgertest.Enqueue(t, s.db, k, `{"order":1,"card_number":"4111","nested":[{"api-key":"k1"}]}`)
 	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "coupon.send/other"), `{}`)
 	ledgertest.ExecAsOwner(t, s.db,
-		"insert into taskledger.concurrency_limit (kind, max_running, actor) values ('coupon.send', 5, 'op')")
+		`select taskledger_internal.set_start_limit(
+		   'coupon.send', '{coupon.send}', '{1}', null, 5, null, null, null, 'op')`)
 	s.project()
 	b := s.as(api.Viewer)
 	for path, texts := range map[string][]string{
@@ -54,7 +55,7 @@ func TestPages(t *testing.T) {
 		"/failures":                   {"No task is dead"},
 		"/kinds":                      {"coupon.send", "no worker"},
 		"/kind?name=coupon.send":      {"coupon.send", "No live worker handles this kind", "Available<small>2</small>"},
-		"/kind?name=coupon.send&a=1":  {"none, 0 of 5 <small>in use</small>"},
+		"/kind?name=coupon.send&a=1":  {"none, coupon.send: 0 of 5 <small>in use</small>"},
 		"/kind?name=absent":           {"absent"},
 		"/kind?name=a&range=7d":       {"Limit of waiting tasks"},
 		"/workers":                    {"No worker is alive"},

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/printable"
@@ -78,15 +79,20 @@ type kindData struct {
 	Chart     chart
 	Tabs      []tab
 	Limit     *ledger.LimitStatus
-	Most      *ledger.ConcurrencyStatus
-	Live      []workerView // workers
+	Starts    []ledger.StartLimitStatus // the limits of starts
+	Live      []workerView              // workers
 	LastDead  []ledger.ListedTask
 	HasOthers bool // there may be other workers of the kind
 }
 
-// IsFull reports whether tasks wait for the limit of running tasks.
-func (d *kindData) IsFull() bool {
-	return d.Most != nil && d.Most.Running >= d.Most.MaxRunning && d.Tasks.Available() > 0
+// Full returns a limit for which tasks wait, or nil.
+func (d *kindData) Full() *ledger.StartLimitStatus {
+	for i := range d.Starts {
+		if d.Starts[i].IsFull(time.Now()) && d.Tasks.Available() > 0 {
+			return &d.Starts[i]
+		}
+	}
+	return nil
 }
 
 // showKind shows a kind: its tasks by state, its attempts in time, its workers and its last dead tasks.
@@ -118,12 +124,8 @@ func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error 
 	if i := slices.IndexFunc(limits, func(l ledger.LimitStatus) bool { return l.Kind == kind }); i >= 0 {
 		d.Limit = &limits[i]
 	}
-	most, err := ledger.ReadConcurrency(ctx, h.config.DB, "", lists.All)
-	if err != nil {
+	if d.Starts, err = ledger.ReadStartLimitsOf(ctx, h.config.DB, kind); err != nil {
 		return err
-	}
-	if i := slices.IndexFunc(most, func(l ledger.ConcurrencyStatus) bool { return l.Kind == kind }); i >= 0 {
-		d.Most = &most[i]
 	}
 	t := &tasksData{search: search{Kind: kind}}
 	if _, err := h.addTabs(ctx, v, t); err != nil {

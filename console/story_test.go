@@ -196,13 +196,13 @@ func TestTaskWaitsForItsLimit(t *testing.T) {
 	k := ledgertest.Key(t, "export.run/e-1")
 	ledgertest.Enqueue(t, s.db, k, `{}`)
 	s.project()
-	limit := ledger.ConcurrencyLimit{Kind: "export.run", MaxRunning: 0}
-	if err := ledger.SetConcurrency(t.Context(), ledgertest.As(t, s.db, "operator"), limit, ""); err != nil {
+	limit := ledger.StartLimit{Name: "exports", Kinds: map[ledger.Kind]int{"export.run": 1}, MaxRunning: new(0)}
+	if err := ledger.SetStartLimit(t.Context(), ledgertest.As(t, s.db, "operator"), limit, ""); err != nil {
 		t.Fatal(err)
 	}
 	b := s.as(api.Viewer)
 	for _, path := range []string{"/task?" + keyOf(k), "/kind?name=export.run"} {
-		b.want(b.get(path), http.StatusOK, "0 of 0 are in use", "taskledger limit export.run --concurrency N")
+		b.want(b.get(path), http.StatusOK, "exports", "0 of 0", "in use", "taskledger limit exports")
 	}
 }
 

@@ -252,7 +252,7 @@ var definitions = []Definition{
 		Cure: "give the kind more slots or more workers; overdue handlers in taskledger show workers occupy slots: " +
 			"restart these workers, and fix the handlers; if slots are free, read the workers' log; " +
 			"restart a worker that renews its lease but starts nothing; " +
-			"of a kind at its concurrency limit: taskledger limit KIND --concurrency N",
+			"of a kind at a limit: taskledger limit NAME --concurrency N or --rate N/m",
 	},
 	{
 		Name: AttemptsRepeated,

@@ -35,8 +35,9 @@ func TestCuresLeadToTheCause(t *testing.T) {
 	}
 	limited := func(b *bundle, c *health.Config) {
 		unbegun(b, c)
-		ledgertest.ExecAsOwner(b.t, b.db, `insert into taskledger.concurrency_limit (kind, max_running, actor)
-			values ('coupon.send', 0, 'ada')`)
+		ledgertest.ExecAsOwner(b.t, b.db, `
+			select taskledger_internal.set_start_limit(
+			  'exports', '{coupon.send}', '{1}', null, 0, null, null, null, 'ada')`)
 	}
 	unhandled := func(b *bundle, c *health.Config) {
 		available(b, c)
@@ -64,7 +65,7 @@ func TestCuresLeadToTheCause(t *testing.T) {
 			of: health.TasksUnbegun, want: "give the kind more slots",
 		},
 		{
-			name: "unbegun at its concurrency limit", arrange: limited,
+			name: "unbegun at a limit of starts", arrange: limited,
 			of: health.TasksUnbegun, want: "raise the limit",
 		},
 		{

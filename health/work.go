@@ -43,27 +43,34 @@ func checkUnbegun(ctx context.Context, c Config, r *Report) error {
 		return err
 	}
 	if len(full) > 0 {
-		text += "; as many tasks run as the concurrency limit allows: " + printable.Names(full, maxNamed)
+		text += "; they wait for limits: " + printable.Names(full, maxNamed)
 	}
 	cure := lagCure(r, DispatcherStopped)
 	if cure == "" && len(full) == len(unbegun) {
-		cure = "raise the limit, if more tasks may run at a time: taskledger limit KIND --concurrency N; " +
+		cure = "raise the limit, if more tasks may start: taskledger limit NAME --concurrency N or --rate N/m; " +
 			"otherwise shorten the handlers, or bound the waiting tasks: docs/overload.md"
 	}
 	r.add(Condition{Name: TasksUnbegun, Since: since, Threshold: limit, Text: text, Cure: cure})
 	return nil
 }
 
-// readFull returns the kinds whose tasks wait for their concurrency limit, with its use.
+// readFull returns the kinds whose tasks wait for a limit, with its use.
 func readFull(ctx context.Context, c Config, unbegun []operator.UnbegunKind) (full []string, err error) {
-	limits, err := ledger.ReadConcurrency(ctx, c.DB, "", lists.All)
+	limits, err := ledger.ReadStartLimits(ctx, c.DB, "", lists.All)
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range limits {
-		isUnbegun := slices.ContainsFunc(unbegun, func(u operator.UnbegunKind) bool { return u.Kind == l.Kind })
-		if isUnbegun && l.Running >= l.MaxRunning {
-			full = append(full, fmt.Sprintf("%s (%d of %d)", l.Kind, l.Running, l.MaxRunning))
+	for _, u := range unbegun {
+		i := slices.IndexFunc(limits, func(l ledger.StartLimitStatus) bool {
+			return l.Kinds[u.Kind] > 0 && l.IsFull(time.Now())
+		})
+		switch {
+		case i < 0:
+		case limits[i].MaxRunning != nil && limits[i].Running >= *limits[i].MaxRunning:
+			full = append(full, fmt.Sprintf("%s (%s: %d of %d)", u.Kind, limits[i].Name, limits[i].Running,
+				*limits[i].MaxRunning))
+		default:
+			full = append(full, fmt.Sprintf("%s (%s: %s)", u.Kind, limits[i].Name, limits[i].Rate))
 		}
 	}
 	return full, nil

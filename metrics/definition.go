@@ -62,9 +62,12 @@ var (
 	paused = define(gauge, "taskledger_kinds_paused",
 		"Kinds that an operator has paused.")
 	concurrencyLimit = define(gauge, "taskledger_concurrency_limit",
-		"How many tasks of a kind may run at a time. Missing without a limit.", "kind")
+		"How many of the tasks of a limit may run at a time. Missing if any number may, and for a limit per value.",
+		"limit")
 	permitsInUse = define(gauge, "taskledger_permits_in_use",
-		"Running tasks of a kind with a concurrency limit.", "kind")
+		"Running tasks of a limit, over all its values.", "limit")
+	limitWaiting = define(gauge, "taskledger_limit_waiting_tasks",
+		"Available tasks of the kinds of a limit.", "limit")
 	rejected = define(counter, "taskledger_enqueues_rejected_total",
 		"Calls rejected by a limit since the ledger was created.")
 

@@ -108,7 +108,7 @@ func (c *ledgerCollector) read(ctx context.Context) (values, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits, err := ledger.ReadConcurrency(ctx, c.config.DB, "", math.MaxInt32)
+	limits, err := ledger.ReadStartLimits(ctx, c.config.DB, "", math.MaxInt32)
 	if err != nil {
 		return nil, err
 	}
@@ -147,17 +147,27 @@ func (v *values) report(r health.Report) {
 	v.seconds(oldestTransaction, oldest)
 }
 
-// limits adds the concurrency limits of kinds, and their use.
-func (v *values) limits(s *statistics, limits []ledger.ConcurrencyStatus) {
-	type use struct{ most, running int }
+// limits adds the limits of starts, and their use.
+func (v *values) limits(s *statistics, limits []ledger.StartLimitStatus) {
+	type use struct {
+		most, running int
+		waiting       int64
+	}
 	uses := make(map[string]use)
 	for _, l := range limits {
-		label := s.labels.of(l.Kind)
-		uses[label] = use{uses[label].most + l.MaxRunning, uses[label].running + l.Running}
+		label := s.labels.of(ledger.Kind(l.Name))
+		u := uses[label]
+		if l.MaxRunning != nil && l.Per == "" {
+			u.most += *l.MaxRunning
+		}
+		uses[label] = use{u.most, u.running + l.Running, u.waiting + l.Waiting}
 	}
 	for label, u := range uses {
-		v.number(concurrencyLimit, u.most, label)
+		if u.most > 0 {
+			v.number(concurrencyLimit, u.most, label)
+		}
 		v.number(permitsInUse, u.running, label)
+		v.number(limitWaiting, int(u.waiting), label)
 	}
 }
 

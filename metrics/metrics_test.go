@@ -58,8 +58,9 @@ func TestLedgerAtWork(t *testing.T) {
 	b.AwaitSucceeded(20)
 	w.Stop()
 	limited := ledgertest.Enqueue(t, b.DB, ledger.Key{Kind: "test.limited", BizID: "runs"}, "").Key
-	limit := ledger.ConcurrencyLimit{Kind: limited.Kind, MaxRunning: 7}
-	if err := ledger.SetConcurrency(b.Context(), b.DB, limit, ""); err != nil {
+	limit := ledger.StartLimit{
+		Name: "partner-x", Kinds: map[ledger.Kind]int{limited.Kind: 1}, MaxRunning: new(7)}
+	if err := ledger.SetStartLimit(b.Context(), b.DB, limit, ""); err != nil {
 		t.Fatal(err)
 	}
 	ledgertest.Append(t, b.DB, limited, ledger.EventStarted)
@@ -89,8 +90,8 @@ func TestLedgerAtWork(t *testing.T) {
 		`taskledger_tasks{kind="test.order",state="available"} 1`,
 		`taskledger_attempt_running_seconds_count{kind="test.order"} 23`,
 		`taskledger_attempt_running_seconds_bucket{kind="test.order",le="+Inf"} 23`,
-		`taskledger_concurrency_limit{kind="test.limited"} 7`,
-		`taskledger_permits_in_use{kind="test.limited"} 1`,
+		`taskledger_concurrency_limit{limit="partner-x"} 7`,
+		`taskledger_permits_in_use{limit="partner-x"} 1`,
 		`taskledger_relay_alive 1`,
 		`taskledger_relay_lag_events 0`,
 		`taskledger_unhandled_tasks{kind="test.order"} 1`,

@@ -5,7 +5,7 @@
 -- role apply.
 --
 -- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the task's
--- deadline has passed. TL008: see 00021_concurrency.sql; claim and claim_next return no row instead.
+-- deadline has passed. TL008: see 00021_start_limit.sql; claim and claim_next return no row instead.
 
 -- +goose Up
 
@@ -351,7 +351,6 @@ declare
   first record;
   deadline timestamptz;
   appended integer;
-  free integer;
 begin
   perform taskledger_internal.check_key(claim.kind, claim.biz_id);
   perform taskledger_internal.check_lease(claim.worker, claim.kind);
@@ -377,10 +376,6 @@ begin
       and exists (select from taskledger_internal.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
     return;
   end if;
-  free := taskledger_internal.free_permits(claim.kind);
-  if free = 0 and head.type not in ('started', 'progressed') then
-    return;
-  end if;
   select f.data, f.meta into first
     from taskledger.event f
    where f.kind = claim.kind and f.biz_id = claim.biz_id
@@ -397,13 +392,13 @@ begin
       and not taskledger_internal.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
     return;
   end if;
-  if free is null then
+  if not taskledger_internal.is_limited(claim.kind) then
     appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
   else
     begin
       appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker,
                                                    null);
-    exception when sqlstate 'TL008' then -- another start has taken the last permit
+    exception when sqlstate 'TL008' then -- a limit allows no start
       return;
     end;
   end if;
@@ -419,7 +414,7 @@ comment on function taskledger.claim(text, text, text, boolean) is
   'attempt''s number, the task''s args and meta, and its deadline. Returns no row if the task is not available. If '
   'live workers in Go handle the kind, it also returns no row for some seconds after the first heartbeat, until '
   'they record each start. With resume, an attempt that this worker has started counts as lost, and the next one '
-  'starts. Returns no row if as many tasks of the kind run as its concurrency limit allows. The worker needs a lease: '
+  'starts. Returns no row if a limit of the kind allows no further start now. The worker needs a lease: '
   'see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is paused.';
 
 -- The list of unfinished tasks, or with null for listed the events after its place. Events that were visible at the
@@ -675,7 +670,10 @@ declare
   claimed integer := 0;
   tasks record;
   found record;
-  free integer;
+  is_limited boolean;
+  had integer;
+  refusals integer := 0;
+  most_refusals integer := 1; -- of one call: each reads slots; a limit per value may allow other tasks
   lost text;
 begin
   if how_many is null or how_many not between 1 and 100 then
@@ -688,48 +686,56 @@ begin
       or not taskledger_internal.may_claim(claim_next.worker, claim_next.kind) then
     return;
   end if;
-  free := taskledger_internal.free_permits(claim_next.kind);
-  if free = 0 then -- only tasks that hold a permit can start
-    for lost in select h.biz_id from taskledger_internal.lost_holders(claim_next.kind) h(biz_id) limit how_many loop
-      return query select lost, c.* from taskledger.claim(claim_next.kind, lost, claim_next.worker) c;
-    end loop;
-    return;
+  is_limited := taskledger_internal.is_limited(claim_next.kind);
+  if is_limited then
+    most_refusals := case when exists (
+      select from taskledger.limited_kinds k join taskledger.start_limits l on l.name = k.name
+       where k.kind = claim_next.kind and l.per is not null) then 50 else 1 end;
   end if;
-  how_many := least(how_many, free);
-  while listed = 0 and claimed < how_many loop -- the partitions of each priority, in turn
+  while listed = 0 and claimed < how_many and refusals < most_refusals loop -- the partitions of each priority, in turn
     turns := taskledger_internal.lock_in_turn(claim_next.kind, listed_priority, turn, how_many - claimed);
     exit when turns.priority is null;
     listed_priority := turns.priority;
     for i in 1 .. coalesce(cardinality(turns.biz_ids), 0) loop
+      had := claimed;
       for found in select c.* from taskledger.claim(claim_next.kind, turns.biz_ids[i], claim_next.worker) c loop
         return query select turns.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
         claimed := claimed + 1;
         turn := turns.partitions[i];
       end loop;
+      if is_limited and claimed = had then
+        refusals := refusals + 1;
+        exit when refusals = most_refusals;
+      end if;
     end loop;
   end loop;
   if listed = 0 then
     listed_priority := 0;
   end if;
-  while claimed < how_many loop
+  while claimed < how_many and refusals < most_refusals loop
     tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, listed_partition,
                                               case when is_listed then listed end, at, after, page,
                                               how_many - claimed);
     for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
+      had := claimed;
       for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
         return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
         claimed := claimed + 1;
       end loop;
+      if is_limited and claimed = had then
+        refusals := refusals + 1;
+        exit when refusals = most_refusals;
+      end if;
     end loop;
-    if claimed < how_many and free is not null then -- other starts may have taken the last permits
-      how_many := least(how_many, claimed + taskledger_internal.free_permits(claim_next.kind));
+    if refusals = 1 and most_refusals = 1 then -- the same task comes first next time
+      exit;
     end if;
     stepped := stepped + tasks.entries;
     if is_listed then
       listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
       listed_priority := case when listed > 0 then tasks.last_priority else 0 end;
       listed_partition := case when listed > 0 then tasks.last_partition else '' end;
-      exit when claimed >= how_many;
+      exit when claimed >= how_many or refusals = most_refusals;
       is_listed := not tasks.is_end and stepped < most;
       page := least(4 * page, most);
       if not is_listed then
@@ -745,10 +751,17 @@ begin
         exit;
       end if;
       after := tasks.last;
-      exit when claimed >= how_many or stepped >= most;
+      exit when claimed >= how_many or refusals = most_refusals or stepped >= most;
       page := least(4 * page, most);
     end if;
   end loop;
+  if refusals > 0 and claimed < how_many then -- tasks that hold a permit can start
+    for lost in
+      select h.biz_id from taskledger_internal.lost_holders(claim_next.kind) h(biz_id) limit how_many - claimed
+    loop
+      return query select lost, c.* from taskledger.claim(claim_next.kind, lost, claim_next.worker) c;
+    end loop;
+  end if;
   if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
       or listed <> coalesce(before ->> 'listed', '0')::bigint
       or listed_priority <> coalesce(before ->> 'priority', '0')::integer

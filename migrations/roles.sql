@@ -36,9 +36,13 @@ grant execute on function taskledger_internal.login_id, taskledger_internal.sess
 -- Tables that an operator or a service writes. A worker reads args, and only such other columns as its job needs.
 grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload to producer, worker, relay,
    operator, reader, archiver;
-grant select on taskledger.concurrency_limit, taskledger.limited_kinds to producer, worker, relay, operator, reader,
+grant select on taskledger.limited_kinds, taskledger.start_limits to producer, worker, relay, operator, reader,
    archiver;
-grant select on taskledger.permit, taskledger.permits, taskledger.concurrency to relay, operator, reader, archiver;
+grant select on taskledger.permit, taskledger.start_token, taskledger.permits, taskledger.recent_starts,
+   taskledger.limit_use to relay, operator, reader, archiver;
+-- The view permits calls the first.
+grant execute on function taskledger_internal.args_version, taskledger_internal.limit_value to relay, operator, reader,
+   archiver;
 grant select on taskledger.lease, taskledger.workers, taskledger.dispatcher, taskledger.worker_kinds,
    taskledger.claimed_kinds, taskledger.paused_kinds to worker, relay, operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
@@ -98,12 +102,11 @@ grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed
 grant update (max_waiting, policy, retry_after_ms, actor, updated_at) on taskledger.kind_limit to operator;
 grant update (discarded) on taskledger.parked to operator;
 grant update (actor, reason) on taskledger.pause to operator;
-grant update (max_running, actor, updated_at) on taskledger.concurrency_limit to operator;
-grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.concurrency_limit, taskledger.pause to operator;
-grant execute on function taskledger_internal.remove_permits to relay;
+grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.pause to operator;
+grant execute on function taskledger_internal.remove_permits, taskledger_internal.tidy_tokens to relay;
 grant execute on function taskledger_internal.remove_schedule, taskledger_internal.remove_limit,
-   taskledger_internal.remove_concurrency_limit, taskledger_internal.remove_pause, taskledger_internal.remove_parked,
-   taskledger_internal.remove_illegal_events to operator;
+   taskledger_internal.set_start_limit, taskledger_internal.remove_start_limit, taskledger_internal.remove_pause,
+   taskledger_internal.remove_parked, taskledger_internal.remove_illegal_events to operator;
 
 -- The seal. Only the owner replaces salts, by taskledger.erase_salts: its rows cannot be changed otherwise.
 grant select on taskledger.seal to relay, operator, reader, archiver;
@@ -225,8 +228,8 @@ grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.cla
 grant execute on function taskledger_internal.is_anothers_worker, taskledger_internal.check_lease,
    taskledger_internal.may_have_lease, taskledger_internal.poll_place, taskledger_internal.set_poll_place,
    taskledger_internal.may_claim, taskledger_internal.lock_waiting, taskledger_internal.lock_in_turn,
-   taskledger_internal.take_over,
-   taskledger_internal.attempt_of, taskledger_internal.args_version, taskledger_internal.free_permits,
+   taskledger_internal.take_over, taskledger_internal.attempt_of, taskledger_internal.args_version,
+   taskledger_internal.is_limited,
    taskledger_internal.lost_holders to worker;
 grant execute on function taskledger_internal.short_in_a_row, taskledger_internal.newest_of to worker, relay, operator,
    reader, archiver;

@@ -100,7 +100,6 @@ declare
   first record;
   deadline timestamptz;
   appended integer;
-  free integer;
 begin
   perform taskledger_internal.check_key(claim.kind, claim.biz_id);
   perform taskledger_internal.check_lease(claim.worker, claim.kind);
@@ -126,10 +125,6 @@ begin
       and exists (select from taskledger_internal.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
     return;
   end if;
-  free := taskledger_internal.free_permits(claim.kind);
-  if free = 0 and head.type not in ('started', 'progressed') then
-    return;
-  end if;
   select f.data, f.meta into first
     from taskledger.event f
    where f.kind = claim.kind and f.biz_id = claim.biz_id
@@ -146,13 +141,13 @@ begin
       and not taskledger_internal.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
     return;
   end if;
-  if free is null then
+  if not taskledger_internal.is_limited(claim.kind) then
     appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
   else
     begin
       appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker,
                                                    null);
-    exception when sqlstate 'TL008' then -- another start has taken the last permit
+    exception when sqlstate 'TL008' then -- a limit allows no start
       return;
     end;
   end if;
@@ -162,7 +157,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Starts an attempt at a task: appends started, and returns its version (for finish, fail and snooze), the attempt''s number, the task''s args and meta, and its deadline. Returns no row if the task is not available. If live workers in Go handle the kind, it also returns no row for some seconds after the first heartbeat, until they record each start. With resume, an attempt that this worker has started counts as lost, and the next one starts. Returns no row if as many tasks of the kind run as its concurrency limit allows. The worker needs a lease: see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is paused.';
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Starts an attempt at a task: appends started, and returns its version (for finish, fail and snooze), the attempt''s number, the task''s args and meta, and its deadline. Returns no row if the task is not available. If live workers in Go handle the kind, it also returns no row for some seconds after the first heartbeat, until they record each start. With resume, an attempt that this worker has started counts as lost, and the next one starts. Returns no row if a limit of the kind allows no further start now. The worker needs a lease: see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is paused.';
 
 CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -187,7 +182,10 @@ declare
   claimed integer := 0;
   tasks record;
   found record;
-  free integer;
+  is_limited boolean;
+  had integer;
+  refusals integer := 0;
+  most_refusals integer := 1; -- of one call: each reads slots; a limit per value may allow other tasks
   lost text;
 begin
   if how_many is null or how_many not between 1 and 100 then
@@ -200,48 +198,56 @@ begin
       or not taskledger_internal.may_claim(claim_next.worker, claim_next.kind) then
     return;
   end if;
-  free := taskledger_internal.free_permits(claim_next.kind);
-  if free = 0 then -- only tasks that hold a permit can start
-    for lost in select h.biz_id from taskledger_internal.lost_holders(claim_next.kind) h(biz_id) limit how_many loop
-      return query select lost, c.* from taskledger.claim(claim_next.kind, lost, claim_next.worker) c;
-    end loop;
-    return;
+  is_limited := taskledger_internal.is_limited(claim_next.kind);
+  if is_limited then
+    most_refusals := case when exists (
+      select from taskledger.limited_kinds k join taskledger.start_limits l on l.name = k.name
+       where k.kind = claim_next.kind and l.per is not null) then 50 else 1 end;
   end if;
-  how_many := least(how_many, free);
-  while listed = 0 and claimed < how_many loop -- the partitions of each priority, in turn
+  while listed = 0 and claimed < how_many and refusals < most_refusals loop -- the partitions of each priority, in turn
     turns := taskledger_internal.lock_in_turn(claim_next.kind, listed_priority, turn, how_many - claimed);
     exit when turns.priority is null;
     listed_priority := turns.priority;
     for i in 1 .. coalesce(cardinality(turns.biz_ids), 0) loop
+      had := claimed;
       for found in select c.* from taskledger.claim(claim_next.kind, turns.biz_ids[i], claim_next.worker) c loop
         return query select turns.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
         claimed := claimed + 1;
         turn := turns.partitions[i];
       end loop;
+      if is_limited and claimed = had then
+        refusals := refusals + 1;
+        exit when refusals = most_refusals;
+      end if;
     end loop;
   end loop;
   if listed = 0 then
     listed_priority := 0;
   end if;
-  while claimed < how_many loop
+  while claimed < how_many and refusals < most_refusals loop
     tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, listed_partition,
                                               case when is_listed then listed end, at, after, page,
                                               how_many - claimed);
     for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
+      had := claimed;
       for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
         return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
         claimed := claimed + 1;
       end loop;
+      if is_limited and claimed = had then
+        refusals := refusals + 1;
+        exit when refusals = most_refusals;
+      end if;
     end loop;
-    if claimed < how_many and free is not null then -- other starts may have taken the last permits
-      how_many := least(how_many, claimed + taskledger_internal.free_permits(claim_next.kind));
+    if refusals = 1 and most_refusals = 1 then -- the same task comes first next time
+      exit;
     end if;
     stepped := stepped + tasks.entries;
     if is_listed then
       listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
       listed_priority := case when listed > 0 then tasks.last_priority else 0 end;
       listed_partition := case when listed > 0 then tasks.last_partition else '' end;
-      exit when claimed >= how_many;
+      exit when claimed >= how_many or refusals = most_refusals;
       is_listed := not tasks.is_end and stepped < most;
       page := least(4 * page, most);
       if not is_listed then
@@ -257,10 +263,17 @@ begin
         exit;
       end if;
       after := tasks.last;
-      exit when claimed >= how_many or stepped >= most;
+      exit when claimed >= how_many or refusals = most_refusals or stepped >= most;
       page := least(4 * page, most);
     end if;
   end loop;
+  if refusals > 0 and claimed < how_many then -- tasks that hold a permit can start
+    for lost in
+      select h.biz_id from taskledger_internal.lost_holders(claim_next.kind) h(biz_id) limit how_many - claimed
+    loop
+      return query select lost, c.* from taskledger.claim(claim_next.kind, lost, claim_next.worker) c;
+    end loop;
+  end if;
   if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
       or listed <> coalesce(before ->> 'listed', '0')::bigint
       or listed_priority <> coalesce(before ->> 'priority', '0')::integer
@@ -1836,6 +1849,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_lease(worker text, kind text) IS 'Raises an error unless a worker of the session''s login is alive and has a kind. With null for the kind, only if the worker belongs to another login.';
 
+CREATE FUNCTION taskledger_internal.check_limit_is_current(name text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.start_limit l where l.name = check_limit_is_current.name for share skip locked;
+  raise sqlstate 'TL007'; -- unlocks the limit
+exception when sqlstate 'TL007' then
+  null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_limit_is_current(name text) IS 'Raises a serialization failure if the snapshot of the transaction has an earlier version of a limit.';
+
 CREATE FUNCTION taskledger_internal.check_meta(meta json, args json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2958,22 +2985,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.foreign_position() IS 'Returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
 
-CREATE FUNCTION taskledger_internal.free_permits(kind text) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    AS $$
-begin
-  if pg_sequence_last_value('taskledger.concurrency_set'::regclass) is null then
-    return null;
-  end if;
-  return (
-    select greatest(0, c.max_running - c.running) from taskledger.concurrency c where c.kind = free_permits.kind);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.free_permits(kind text) IS 'Returns how many tasks of a kind can start now; null if it has no concurrency limit.';
-
 CREATE FUNCTION taskledger_internal.has_tables(reader text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3150,6 +3161,19 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) IS 'Reports whether a lease is well-formed: a worker''s lease lasts at most its term, and its detail lists kinds that the role may work on.';
 
+CREATE FUNCTION taskledger_internal.is_limited(kind text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  return pg_sequence_last_value('taskledger.start_limits_set'::regclass) is not null
+         and exists (select from taskledger.limited_kind k where k.kind = is_limited.kind);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.is_limited(kind text) IS 'Reports whether a kind has limits of starts.';
+
 CREATE FUNCTION taskledger_internal.is_primary() RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3236,6 +3260,25 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.keep_limit() IS 'The trigger that refuses the commit of a task over the limit of its kind, unless the transaction has discarded it.';
+
+CREATE FUNCTION taskledger_internal.keep_permit(name text, value text, kind text, biz_id text, before integer, version integer, attempt integer) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_variable
+begin
+  insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+  select name, value, p.slot, p.n + 1, kind, biz_id, version, attempt
+    from taskledger_internal.newest_permits(name, value) p
+   where p.kind = kind and p.biz_id = biz_id and p.attempt = before
+     and taskledger_internal.args_version(kind, biz_id) <= p.version
+   limit 1;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.keep_permit(name text, value text, kind text, biz_id text, before integer, version integer, attempt integer) IS 'Passes the permit of a task''s last attempt on to the next one. Returns false if it has none.';
 
 CREATE FUNCTION taskledger_internal.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
@@ -3341,6 +3384,26 @@ end
 $_$;
 
 COMMENT ON FUNCTION taskledger_internal.lease_kinds(detail json) IS 'Returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
+
+CREATE FUNCTION taskledger_internal.limit_value(per text, kind text, biz_id text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  of_run record;
+begin
+  if per is null then
+    return '';
+  end if;
+  select e.partition, e.order_key into of_run
+    from taskledger.event e
+   where e.kind = limit_value.kind and e.biz_id = limit_value.biz_id
+     and e.version = taskledger_internal.args_version(limit_value.kind, limit_value.biz_id);
+  return nullif(case per when 'partition' then of_run.partition::text else of_run.order_key end, '');
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.limit_value(per text, kind text, biz_id text) IS 'Returns the value under which a limit counts a task: empty for a limit with one count, null if a limit per a column does not apply to the task.';
 
 CREATE FUNCTION taskledger_internal.lock_cursor(reader text) RETURNS bigint
     LANGUAGE plpgsql
@@ -3637,48 +3700,51 @@ begin
   perform taskledger_internal.check_kinds(array[lost_holders.kind], true);
   return query
   select p.biz_id
-    from taskledger.permits p
-   where p.name = lost_holders.kind
+    from taskledger.limited_kind k
+    join taskledger.permits p on p.name = k.name
+   where k.kind = lost_holders.kind and p.kind = lost_holders.kind
      and not exists (
        select from taskledger_internal.worker_alive_ms(p.actor, lost_holders.kind) w where w.alive_ms > 0)
-   order by p.taken_at;
+   group by p.biz_id
+   order by min(p.taken_at);
 end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.lost_holders(kind text) IS 'Returns the tasks of a kind that hold a permit and whose workers are gone.';
 
-CREATE FUNCTION taskledger_internal.make_slots() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION taskledger_internal.make_slot(name text, value text, slot integer) RETURNS boolean
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '50ms'
     AS $$
+#variable_conflict use_variable
 begin
-  perform nextval('taskledger.concurrency_set');
-  insert into taskledger.permit (name, slot, n)
-  select new.kind, s.slot, 0
-    from generate_series(case when tg_op = 'UPDATE' and old.kind = new.kind then old.max_running else 0 end + 1,
-                         new.max_running) s(slot)
-      on conflict (name, slot, n) do nothing;
-  if tg_op = 'INSERT' then
-    insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
-    select new.kind,
-           greatest(new.max_running, (select coalesce(max(p.slot), 0) from taskledger.permit p where p.name = new.kind))
-             + row_number() over (),
-           1, new.kind, t.biz_id, h.version, h.attempt
-      from taskledger.lingering_tasks t
-     cross join lateral (
-       select e.version, e.attempt, e.type
-         from taskledger.event e
-        where e.kind = t.kind and e.biz_id = t.biz_id
-        order by e.version desc
-        limit 1) h
-     where t.kind = new.kind and h.type in ('started', 'progressed')
-       and t.biz_id not in (select p.biz_id from taskledger.permits p where p.name = new.kind);
-  end if;
+  insert into taskledger.permit (name, value, slot, n) values (name, value, slot, 0)
+      on conflict on constraint permit_pkey do nothing;
+  return found;
+exception when lock_not_available then
   return null;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.make_slots() IS 'The trigger that makes the slots of a concurrency limit when it is set or raised.';
+COMMENT ON FUNCTION taskledger_internal.make_slot(name text, value text, slot integer) IS 'Makes a slot of a value. Returns false if it exists, null if another transaction that makes it lasts.';
+
+CREATE FUNCTION taskledger_internal.make_token(ring bigint, value text, n bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '50ms'
+    AS $$
+#variable_conflict use_variable
+begin
+  insert into taskledger.start_token (ring, value, n, taken_at) values (ring, value, n, '-infinity')
+      on conflict on constraint start_token_pkey do nothing;
+  return found;
+exception when lock_not_available then
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.make_token(ring bigint, value text, n bigint) IS 'Makes a token of a value. Returns false if it exists, null if another transaction that makes it lasts.';
 
 CREATE FUNCTION taskledger_internal.mark_feed(reader text, mark json) RETURNS boolean
     LANGUAGE plpgsql
@@ -3928,6 +3994,51 @@ CREATE FUNCTION taskledger_internal.newest_of(kind text, biz_id text, types task
 END;
 
 COMMENT ON FUNCTION taskledger_internal.newest_of(kind text, biz_id text, types taskledger.event_type[]) IS 'Returns the version of the newest event of a task that has one of these types, or 0.';
+
+CREATE TABLE taskledger.permit (
+    n bigint NOT NULL,
+    taken_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    slot integer NOT NULL,
+    version integer,
+    attempt integer,
+    name text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL COLLATE pg_catalog."C",
+    kind text COLLATE pg_catalog."C",
+    biz_id text COLLATE pg_catalog."C",
+    CONSTRAINT permit_slot_check CHECK ((slot > 0))
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON TABLE taskledger.permit IS 'Internal: who has held which slot of a limit. The row with the highest n of each slot counts. name and value: of the limit; value is empty if the limit has one count. kind, biz_id and attempt: of the holder, null if there has been none.';
+
+CREATE FUNCTION taskledger_internal.newest_permits(name text, value text) RETURNS TABLE(slot integer, n bigint, kind text, biz_id text, version integer, attempt integer)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT p.slot,
+     p.n,
+     p.kind,
+     p.biz_id,
+     p.version,
+     p.attempt
+    FROM (generate_series(1, ( SELECT q.slot
+            FROM taskledger.permit q
+           WHERE ((q.name = newest_permits.name) AND (q.value = newest_permits.value))
+           ORDER BY q.slot DESC
+          LIMIT 1)) s(slot)
+      CROSS JOIN LATERAL ( SELECT q.slot,
+             q.n,
+             q.kind,
+             q.biz_id,
+             q.version,
+             q.attempt
+            FROM taskledger.permit q
+           WHERE ((q.name = newest_permits.name) AND (q.value = newest_permits.value) AND (q.slot = s.slot))
+           ORDER BY q.n DESC
+          LIMIT 1) p);
+END;
+
+COMMENT ON FUNCTION taskledger_internal.newest_permits(name text, value text) IS 'Returns the newest row of each slot of a limit''s value, whether or not its attempt runs.';
 
 CREATE FUNCTION taskledger_internal.next_id(kind text, biz_id text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -4345,19 +4456,6 @@ END;
 
 COMMENT ON FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]) IS 'Removes the timers of tasks with predecessors that have an event after the one that set the timer.';
 
-CREATE FUNCTION taskledger_internal.remove_concurrency_limit(kind text) RETURNS SETOF text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.concurrency_limit l where l.kind = remove_concurrency_limit.kind returning l.kind;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.remove_concurrency_limit(kind text) IS 'Removes the concurrency limit of a kind, and returns the kind if it had one.';
-
 CREATE FUNCTION taskledger_internal.remove_illegal_events(kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4479,49 +4577,68 @@ COMMENT ON FUNCTION taskledger_internal.remove_pause(kind text) IS 'Ends the pau
 CREATE FUNCTION taskledger_internal.remove_permits(how_many integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
     AS $$
 declare
   removed integer;
   removed_slots integer;
 begin
   with old as materialized (
-    select p.name, p.slot, p.n
+    select p.name, p.value, p.slot, p.n
       from taskledger.permit p
-     where exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n > p.n)
-     order by p.name, p.slot, p.n
+     where (p.n > 0 or p.value = '')
+       and exists (
+         select from taskledger.permit q
+          where q.name = p.name and q.value = p.value and q.slot = p.slot and q.n > p.n)
+     order by p.name, p.value, p.slot, p.n
      limit how_many
        for update skip locked
   ), numbered as materialized (
-    select o.name, o.slot, o.n, o.n - row_number() over (partition by o.name, o.slot order by o.n) as series from old o
+    select o.name, o.value, o.slot, o.n,
+           o.n - row_number() over (partition by o.name, o.value, o.slot order by o.n) as series
+      from old o
   ), series as materialized (
-    select o.name, o.slot, o.series, min(o.n) as first from numbered o group by o.name, o.slot, o.series
-  ), oldest as materialized (
-    select o.name, o.slot, o.n
+    select o.name, o.value, o.slot, o.series, min(o.n) as first
       from numbered o
-      join series s on s.name = o.name and s.slot = o.slot and s.series = o.series
+     group by o.name, o.value, o.slot, o.series
+  ), oldest as materialized (
+    select o.name, o.value, o.slot, o.n
+      from numbered o
+      join series s on s.name = o.name and s.value = o.value and s.slot = o.slot and s.series = o.series
      where not exists (
-       select from taskledger.permit q where q.name = s.name and q.slot = s.slot and q.n = s.first - 1)
+       select from taskledger.permit q
+        where q.name = s.name and q.value = s.value and q.slot = s.slot and q.n = s.first - 1
+          and (q.n > 0 or q.value = ''))
   )
-  delete from taskledger.permit p using oldest o where p.name = o.name and p.slot = o.slot and p.n = o.n;
+  delete from taskledger.permit p
+   using oldest o
+   where p.name = o.name and p.value = o.value and p.slot = o.slot and p.n = o.n;
   get diagnostics removed = row_count;
   with unused as materialized (
-    select p.name, p.slot, p.n
+    select p.name, p.value, p.slot, p.n
       from taskledger.permit p
-      join taskledger.concurrency_limit l on l.kind = p.name
-     where p.slot > l.max_running
-       and not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n <> p.n)
-       and not exists (select from taskledger.permits h where h.name = p.name and h.slot = p.slot)
+      join taskledger.start_limit l on l.name = p.name
+     where (p.slot > l.max_running or p.value <> '' and p.taken_at < clock_timestamp() - interval '10 s')
+       and (p.n > 0 or p.value = '')
+       and not exists (
+         select from taskledger.permit q
+          where q.name = p.name and q.value = p.value
+            and (q.slot = p.slot and q.n <> p.n and (q.n > 0 or q.value = '') or q.slot > p.slot and q.value <> ''))
+       and not exists (
+         select from taskledger.permits h where h.name = p.name and h.value = p.value and h.slot = p.slot)
      limit how_many
        for share of l skip locked
        for update of p skip locked
   )
-  delete from taskledger.permit p using unused u where p.name = u.name and p.slot = u.slot and p.n = u.n;
+  delete from taskledger.permit p
+   using unused u
+   where p.name = u.name and p.value = u.value and p.slot = u.slot and p.n in (0, u.n);
   get diagnostics removed_slots = row_count;
   return removed + removed_slots;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.remove_permits(how_many integer) IS 'Removes at most how_many old rows of slots, and as many free slots above their limits. Returns how many rows it has removed.';
+COMMENT ON FUNCTION taskledger_internal.remove_permits(how_many integer) IS 'Removes at most how_many old rows of slots, and as many free slots. Returns how many slots and rows it has removed.';
 
 CREATE FUNCTION taskledger_internal.remove_schedule(name text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4535,6 +4652,19 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.remove_schedule(name text) IS 'Removes a schedule, and returns its name if it existed.';
+
+CREATE FUNCTION taskledger_internal.remove_start_limit(name text) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.start_limit l where l.name = remove_start_limit.name returning l.name;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.remove_start_limit(name text) IS 'Removes a limit of starts, and returns its name if there was one.';
 
 CREATE FUNCTION taskledger_internal.remove_subscriber_parked(reader text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4726,6 +4856,116 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.set_poll_place(worker text, kind text, place json) IS 'Stores the place after which a worker continues to look for waiting tasks of a kind.';
 
+CREATE FUNCTION taskledger_internal.set_start_limit(name text, kinds text[], weights integer[], per text, max_running integer, rate integer, period_s integer, burst integer, actor text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  before taskledger.start_limit%rowtype;
+  n constant bigint := nextval('taskledger.start_limits_set');
+  begins_ring boolean;
+  held text[];
+begin
+  insert into taskledger.start_limit (name, max_running, actor)
+  values (set_start_limit.name, 0, set_start_limit.actor)
+      on conflict do nothing;
+  select * into before from taskledger.start_limit l where l.name = set_start_limit.name for update;
+  begins_ring := set_start_limit.rate is not null
+                 and (before.burst, before.per) is distinct from (set_start_limit.burst, set_start_limit.per);
+  update taskledger.start_limit l
+     set per = set_start_limit.per, max_running = set_start_limit.max_running, rate = set_start_limit.rate,
+         period_s = set_start_limit.period_s, burst = set_start_limit.burst,
+         window_us = ceil(set_start_limit.period_s * 1000000::numeric * set_start_limit.burst / set_start_limit.rate),
+         ring = case when set_start_limit.rate is null then null when begins_ring then n else before.ring end,
+         actor = set_start_limit.actor, updated_at = clock_timestamp()
+   where l.name = set_start_limit.name;
+  delete from taskledger.limited_kind k
+   where k.name = set_start_limit.name and k.kind <> all (set_start_limit.kinds);
+  insert into taskledger.limited_kind as k (kind, name, weight)
+  select u.kind, set_start_limit.name, u.weight
+    from unnest(set_start_limit.kinds, set_start_limit.weights) u(kind, weight)
+      on conflict (kind, name) do update set weight = excluded.weight;
+  if set_start_limit.per is null then
+    insert into taskledger.permit (name, value, slot, n)
+    select set_start_limit.name, '', s.slot, 0
+      from generate_series(1, set_start_limit.max_running) s(slot)
+     where not exists (
+       select from taskledger.permit p
+        where p.name = set_start_limit.name and p.value = '' and p.slot = s.slot
+          and s.slot <= before.max_running and before.per is null)
+        on conflict (name, value, slot, n) do nothing;
+  end if;
+  if set_start_limit.max_running is not null then
+    held := array(
+      select k.kind || chr(31) || p.biz_id
+        from taskledger.permits p
+        join taskledger.limited_kind k on k.kind = p.kind and k.name = p.name
+       where p.name = set_start_limit.name
+         and p.value = taskledger_internal.limit_value(set_start_limit.per, p.kind, p.biz_id));
+    insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+    select r.name, r.value, r.slot, i.n, case when i.n > 0 then r.kind end, case when i.n > 0 then r.biz_id end,
+           case when i.n > 0 then r.version end, case when i.n > 0 then r.attempt end
+      from (
+        select set_start_limit.name, v.value, k.kind, t.biz_id, h.version, h.attempt,
+               greatest(set_start_limit.max_running, (
+                 select max(p.slot)
+                   from taskledger.permit p
+                  where p.name = set_start_limit.name and p.value = v.value))
+                 + row_number() over (partition by v.value) as slot
+          from taskledger.limited_kind k
+          join taskledger.lingering_tasks t on t.kind = k.kind
+         cross join lateral (
+           select e.version, e.attempt, e.type
+             from taskledger.event e
+            where e.kind = t.kind and e.biz_id = t.biz_id
+            order by e.version desc
+            limit 1) h
+         cross join lateral taskledger_internal.limit_value(set_start_limit.per, k.kind, t.biz_id) v(value)
+         where k.name = set_start_limit.name and h.type in ('started', 'progressed') and v.value is not null
+           and k.kind || chr(31) || t.biz_id <> all (held)) r
+     cross join (values (0), (1)) i(n);
+  end if;
+  if begins_ring then
+    with uses as materialized (
+      select t.value, t.n, row_number() over (partition by t.value order by t.n desc) as back
+        from taskledger.start_token t
+       where t.ring = before.ring and before.per is not distinct from set_start_limit.per
+         and (t.n > 0 or before.per is null)
+    ), newest as materialized (
+      select u.value, u.n, u.back from uses u where u.back <= greatest(before.burst, set_start_limit.burst)
+    ), free as materialized (
+      select t.value, t.n, t.taken_at
+        from taskledger.start_token t
+       where t.ring = before.ring and (t.value, t.n) in (select w.value, w.n from newest w)
+         for update skip locked
+    ), known as (
+      select w.value, coalesce(f.taken_at, clock_timestamp()) as taken_at
+        from newest w
+        left join free f on f.value = w.value and f.n = w.n
+      union all
+      select '', '-infinity'::timestamptz
+        from generate_series(1, set_start_limit.burst) g
+       where set_start_limit.per is null
+    ), ordered as (
+      select k.value, k.taken_at, row_number() over (partition by k.value order by k.taken_at desc) as back from known k
+    ), used as (
+      select o.value, o.taken_at, o.back, max(o.back) over (partition by o.value) as uses
+        from ordered o
+       where o.back <= set_start_limit.burst
+    )
+    insert into taskledger.start_token (ring, value, n, taken_at)
+    select n, u.value, case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
+           case when i.behind = 0 then u.taken_at else '-infinity' end
+      from used u
+     cross join (values (0), (set_start_limit.burst)) i(behind)
+     where i.behind = 0 or set_start_limit.per is not null;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.set_start_limit(name text, kinds text[], weights integer[], per text, max_running integer, rate integer, period_s integer, burst integer, actor text) IS 'Sets or replaces a limit of starts.';
+
 CREATE FUNCTION taskledger_internal.short_in_a_row(data json) RETURNS integer
     LANGUAGE sql IMMUTABLE
     RETURN COALESCE(("substring"((data)::text, '"short_in_a_row":([0-9]{1,9})'::text))::integer, 0);
@@ -4854,63 +5094,43 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.take_over(kind text, biz_id text, version integer, worker text) IS 'Returns whether a task whose worker is lost may run again; buries it if not.';
 
-CREATE FUNCTION taskledger_internal.take_permit() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION taskledger_internal.take_permit(name text, value text, is_per boolean, most integer, has_above boolean, kind text, biz_id text, version integer, attempt integer) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
     AS $$
+#variable_conflict use_variable
 declare
-  most integer;
+  hint constant text[] := string_to_array(current_setting('taskledger.slots', true), chr(31));
+  is_hinted constant boolean := coalesce(hint[1] = name and hint[2] = value, false);
+  is_repeatable constant boolean := current_setting('transaction_isolation') <> 'read committed';
+  found_slots integer[] := case when is_hinted then hint[4]::integer[] else '{}' end;
+  hand integer := case when is_hinted then hint[3]::integer else (random() * 10000)::integer end;
   latest integer;
+  slots integer := most;
+  looked integer := 0;
   above integer;
   allowed integer[];
   free record;
-  before record;
-  place record;
-  begin_at integer;
+  candidate integer;
+  place_slot integer;
+  place_n bigint;
 begin
-  if pg_sequence_last_value('taskledger.concurrency_set'::regclass) is null then
-    return null;
-  end if;
-  select l.max_running into most from taskledger.concurrency_limit l where l.kind = new.kind;
-  if not found then
-    return null;
-  end if;
-  select e.type, e.attempt into before
-    from taskledger.event e
-   where e.kind = new.kind and e.biz_id = new.biz_id and e.version = new.version - 1;
-  if before.type in ('started', 'progressed') then
-    if new.type = 'progressed' then
-      return null;
-    end if;
-    select p.slot, p.n into place -- a take-over keeps the slot
-      from taskledger.newest_permits p
-     where p.name = new.kind and p.kind = new.kind and p.biz_id = new.biz_id and p.attempt = before.attempt
-       and coalesce((
-         select r.version
-           from taskledger.event r
-          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null
-          order by r.version desc
-          limit 1), 0) <= p.version;
-    if found then
-      insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
-      values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt);
-      return null;
-    end if;
-  end if;
   loop
     allowed := null;
-    if exists (select from taskledger.permit p where p.name = new.kind and p.slot > most) then
+    if coalesce(has_above, exists (
+      select from taskledger.permit p where p.name = name and p.value = value and p.slot > most)) then
       begin
         with slot as materialized (
-          select p.slot, p.n, p.kind, p.biz_id, p.attempt from taskledger.newest_permits p where p.name = new.kind
+          select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt
+            from taskledger_internal.newest_permits(name, value) p
         ), lockable as materialized (
           select f.slot, f.n
             from slot s
-            join taskledger.permit f on f.name = new.kind and f.slot = s.slot and f.n = s.n
+            join taskledger.permit f on f.name = name and f.value = value and f.slot = s.slot and f.n = s.n
            where not exists (
              select
                from (
@@ -4931,7 +5151,7 @@ begin
           select f.slot
             from unnest(free.slots, free.ns) f(slot, n)
            where not exists (
-             select from taskledger.permit q where q.name = new.kind and q.slot = f.slot and q.n > f.n)
+             select from taskledger.permit q where q.name = name and q.value = value and q.slot = f.slot and q.n > f.n)
         )
         select free.above - (select count(*) from free f where f.slot > most),
                array(select f.slot from free f where f.slot <= most order by f.slot desc)
@@ -4941,63 +5161,244 @@ begin
       exception when sqlstate 'TL007' then
         null;
       end;
+      found_slots := allowed;
+      slots := 0;
+    elsif is_per then
+      slots := coalesce((
+        select p.slot
+          from taskledger.permit p
+         where p.name = name and p.value = value
+         order by p.slot desc
+         limit 1), 0);
     end if;
-    begin_at := (random() * greatest(most - 1, 0))::integer;
-    select p.slot, p.n into place
-      from (select (begin_at + g) % most + 1 as slot from generate_series(0, most - 1) g) s
-     cross join lateral (
-       select q.n from taskledger.permit q where q.name = new.kind and q.slot = s.slot order by q.n desc limit 1) newest
-     cross join lateral (
-       select f.slot, f.n
-         from taskledger.permit f
-        where f.name = new.kind and f.slot = s.slot and f.n = newest.n
-          and not exists (
-            select
-              from (
-                select e.type, e.attempt
-                  from taskledger.event e
-                 where e.kind = f.kind and e.biz_id = f.biz_id
-                 order by e.version desc
-                 limit 1) h
-             where h.type in ('started', 'progressed') and h.attempt = f.attempt
-               and coalesce((
-                 select r.version
-                   from taskledger.event r
-                  where r.kind = f.kind and r.biz_id = f.biz_id and r.run is not null
-                  order by r.version desc
-                  limit 1), 0) <= f.version)
-          for update skip locked) p
-     where allowed is null or s.slot = any (allowed)
-     limit 1;
-    if not found then
-      raise exception 'taskledger: no task of kind % can start: at most % may run at a time', new.kind, most
-        using errcode = 'TL008', hint = 'try again when one has ended, or raise the limit: taskledger limit '
-                                        || new.kind || ' --concurrency N';
+    has_above := null;
+    place_slot := null;
+    loop
+      if found_slots <> '{}' then
+        candidate := found_slots[1];
+        found_slots := found_slots[2:];
+        select f.slot, f.n into place_slot, place_n
+          from (
+            select q.n
+              from taskledger.permit q
+             where q.name = name and q.value = value and q.slot = candidate
+             order by q.n desc
+             limit 1) newest
+         cross join lateral (
+           select f.slot, f.n
+             from taskledger.permit f
+            where f.name = name and f.value = value and f.slot = candidate and f.n = newest.n and candidate <= most
+              and not exists (
+                select
+                  from (
+                    select e.type, e.version, e.attempt
+                      from taskledger.event e
+                     where e.kind = f.kind and e.biz_id = f.biz_id
+                     order by e.version desc
+                     limit 1) h
+                 where h.type in ('started', 'progressed') and h.attempt = f.attempt
+                   and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version))
+              for update skip locked) f;
+        exit when found;
+      elsif looked < slots then
+        found_slots := array(
+          select s.slot
+            from (
+              select (hand + g) % slots + 1 as slot from generate_series(0, least(16, slots - looked) - 1) g) s
+           cross join lateral (
+             select q.kind, q.biz_id, q.version, q.attempt
+               from taskledger.permit q
+              where q.name = name and q.value = value and q.slot = s.slot
+              order by q.n desc
+              limit 1) f
+           where not exists (
+             select
+               from (
+                 select e.type, e.version, e.attempt
+                   from taskledger.event e
+                  where e.kind = f.kind and e.biz_id = f.biz_id
+                  order by e.version desc
+                  limit 1) h
+              where h.type in ('started', 'progressed') and h.attempt = f.attempt
+                and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)));
+        hand := (hand + least(16, slots - looked)) % slots;
+        looked := looked + 16;
+      else
+        exit;
+      end if;
+    end loop;
+    if place_slot is null and allowed is null and is_per and slots < most then
+      case taskledger_internal.make_slot(name, value, slots + 1)
+        when true then
+          place_slot := slots + 1;
+          place_n := 0;
+        when false then
+          looked := 0;
+          continue; -- another start has made it
+        else
+          null;
+      end case;
     end if;
-    if current_setting('transaction_isolation') <> 'read committed' then -- its snapshot may have an earlier limit
-      begin
-        perform from taskledger.concurrency_limit l where l.kind = new.kind for share skip locked;
-        raise sqlstate 'TL007'; -- unlocks the limit
-      exception when sqlstate 'TL007' then
-        null;
-      end;
+    if place_slot is null then
+      raise exception 'taskledger: no task of kind % can start: limit % allows at most % to run at a time', kind,
+          name || case when value = '' then '' else ' of ' || value end, most
+        using errcode = 'TL008',
+              hint = 'try again when one has ended, or raise the limit: taskledger limit ' || name
+                     || ' --concurrency N';
     end if;
-    select l.max_running into latest from taskledger.concurrency_limit l where l.kind = new.kind;
+    if is_repeatable then
+      perform taskledger_internal.check_limit_is_current(name);
+    end if;
+    insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+    select name, value, place_slot, place_n + 1, kind, biz_id, version, attempt
+     where coalesce((select l.max_running from taskledger.start_limit l where l.name = name), most) = most
+        on conflict on constraint permit_pkey do nothing;
+    if found then
+      perform set_config('taskledger.slots', name || chr(31) || value || chr(31) || hand || chr(31)
+                                             || found_slots::text, false);
+      return;
+    end if;
+    select l.max_running into latest from taskledger.start_limit l where l.name = name;
     if latest <> most then
       most := latest;
-      continue;
-    end if;
-    insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
-    values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt)
-        on conflict (name, slot, n) do nothing;
-    if found then
-      return null;
+      slots := most;
+      looked := 0;
     end if;
   end loop; -- another start has taken the slot since the snapshot of the search
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.take_permit() IS 'The trigger that takes a permit for each start of a kind with a concurrency limit. Raises TL008 if none is free.';
+COMMENT ON FUNCTION taskledger_internal.take_permit(name text, value text, is_per boolean, most integer, has_above boolean, kind text, biz_id text, version integer, attempt integer) IS 'Takes a permit of a limit for a start. Raises TL008 if none is free.';
+
+CREATE FUNCTION taskledger_internal.take_permits() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  l record;
+  is_next boolean;
+  value text;
+begin
+  if pg_sequence_last_value('taskledger.start_limits_set'::regclass) is null then
+    return null;
+  end if;
+  for l in
+    select s.name, s.per, s.max_running, s.rate, k.weight, b.type as before, b.attempt as attempt_before,
+           case when s.per is null then exists (
+             select from taskledger.permit p where p.name = s.name and p.value = '' and p.slot > s.max_running)
+           end as has_above
+      from taskledger.limited_kind k
+      join taskledger.start_limit s on s.name = k.name
+      left join taskledger.event b on b.kind = new.kind and b.biz_id = new.biz_id and b.version = new.version - 1
+     where k.kind = new.kind
+     order by k.name
+  loop
+    is_next := coalesce(l.before in ('started', 'progressed'), false);
+    if is_next and new.type = 'progressed' then
+      return null;
+    end if;
+    value := '';
+    if l.per is not null then
+      value := taskledger_internal.limit_value(l.per, new.kind, new.biz_id);
+    end if;
+    continue when value is null;
+    if l.max_running is not null
+        and not (is_next and taskledger_internal.keep_permit(l.name, value, new.kind, new.biz_id, l.attempt_before,
+                                                             new.version, new.attempt)) then
+      perform taskledger_internal.take_permit(l.name, value, l.per is not null, l.max_running, l.has_above, new.kind,
+                                              new.biz_id, new.version, new.attempt);
+    end if;
+    if l.rate is not null then
+      perform taskledger_internal.take_tokens(l.name, value, l.per is not null, l.weight, new.kind);
+    end if;
+  end loop;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.take_permits() IS 'The trigger that takes permits and tokens for each start of a kind with limits. Raises TL008 if one is not free.';
+
+CREATE FUNCTION taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_variable
+declare
+  has_use boolean;
+  l record;
+  now record;
+  newest bigint;
+  use bigint;
+  taken integer := 0;
+begin
+  select s.ring, s.burst, s.window_us, s.rate into l from taskledger.start_limit s where s.name = name;
+  while taken < weight loop
+    newest := coalesce((
+      select t.n
+        from taskledger.start_token t
+       where t.ring = l.ring and t.value = value
+       order by t.n desc
+       limit 1), 0);
+    select t.n into use
+      from (
+        select o.n
+          from taskledger.start_token o
+         where o.ring = l.ring and o.value = value and o.n > newest - l.burst
+           and o.taken_at <= clock_timestamp() - l.window_us * interval '1 microsecond'
+         order by o.n
+         limit 256) oldest
+     cross join lateral (
+       select u.n
+         from taskledger.start_token u
+        where u.ring = l.ring and u.value = value and u.n = oldest.n
+          for update skip locked) t
+     limit 1;
+    has_use := found;
+    if not has_use and is_per and newest between 0 and l.burst - 1 then
+      case taskledger_internal.make_token(l.ring, value, newest + 1 - l.burst)
+        when true then
+          use := newest + 1 - l.burst;
+          has_use := true;
+        when false then
+          continue; -- another start has made it
+        else
+          null;
+      end case;
+    end if;
+    if not has_use then
+      raise exception 'taskledger: no task of kind % can start now: limit % allows % starts in % s', kind,
+          name || case when value = '' then '' else ' of ' || value end, l.burst,
+          trim_scale(round(l.window_us / 1000000::numeric, 6))
+        using errcode = 'TL008',
+              hint = 'try again later, or raise the limit: taskledger limit ' || name || ' --rate N/s';
+    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then
+      perform taskledger_internal.check_limit_is_current(name);
+    end if;
+    select s.ring, s.burst, s.window_us, s.rate into now from taskledger.start_limit s where s.name = name;
+    if now.ring is null then
+      return;
+    end if;
+    if now.ring <> l.ring or now.window_us > l.window_us then
+      l := now;
+      taken := 0;
+      continue;
+    end if;
+    insert into taskledger.start_token (ring, value, n) values (l.ring, value, use + l.burst)
+        on conflict on constraint start_token_pkey do nothing;
+    if found then
+      taken := taken + 1;
+    end if;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text) IS 'Takes tokens of a rate for a start. Raises TL008 if there are not as many.';
 
 CREATE FUNCTION taskledger_internal.thin_cursor(reader text, above bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5041,6 +5442,102 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.thin_moments(since timestamp with time zone) IS 'Removes moments since a time that are older than an hour, and returns the time to continue at.';
+
+CREATE FUNCTION taskledger_internal.tidy_tokens(how_many integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+declare
+  r record;
+  removed integer;
+  total integer := 0;
+begin
+  with future as materialized (
+    select t.ring, t.value, t.n, g.burst
+      from (select * from taskledger.start_rings offset 0) g
+      join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n > g.newest - g.burst
+     where t.taken_at > clock_timestamp() + interval '1 s'
+       for update of t skip locked
+  )
+  insert into taskledger.start_token (ring, value, n)
+  select f.ring, f.value, f.n + f.burst from future f
+      on conflict (ring, value, n) do nothing;
+  with left_behind as materialized (
+    select t.ring, t.value, t.n, t.taken_at, g.burst, g.newest
+      from (select * from taskledger.start_rings offset 0) g
+      join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n <= g.newest - g.burst
+     where (t.n > 0 or t.value = '')
+       and not exists (
+         select from taskledger.start_token s where s.ring = t.ring and s.value = t.value and s.n = t.n + g.burst)
+       for update of t skip locked
+  )
+  insert into taskledger.start_token (ring, value, n, taken_at)
+  select b.ring, b.value, s.n, b.taken_at
+    from left_behind b
+   cross join generate_series(b.n + b.burst, b.newest, b.burst) s(n)
+      on conflict (ring, value, n) do nothing;
+  with old as materialized (
+    select t.ring, t.value, t.n, g.burst, (t.n % g.burst + g.burst) % g.burst as token
+      from (select * from taskledger.start_rings offset 0) g
+      join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n <= g.newest - g.burst
+     where (t.n > 0 or t.value = '')
+       and exists (
+         select from taskledger.start_token s where s.ring = t.ring and s.value = t.value and s.n = t.n + g.burst)
+     order by t.ring, t.value, t.n
+     limit how_many
+       for update of t skip locked
+  ), numbered as materialized (
+    select o.*, (o.n - o.token) / o.burst
+                - row_number() over (partition by o.ring, o.value, o.token order by o.n) as series
+      from old o
+  ), series as materialized (
+    select o.ring, o.value, o.token, o.series, o.burst, min(o.n) as first
+      from numbered o
+     group by o.ring, o.value, o.token, o.series, o.burst
+  ), oldest as materialized (
+    select o.ring, o.value, o.n
+      from numbered o
+      join series s on s.ring = o.ring and s.value = o.value and s.token = o.token and s.series = o.series
+     where not exists (
+       select from taskledger.start_token q
+        where q.ring = s.ring and q.value = s.value and q.n = s.first - s.burst and (q.n > 0 or q.value = ''))
+  )
+  delete from taskledger.start_token t using oldest o where t.ring = o.ring and t.value = o.value and t.n = o.n;
+  get diagnostics total = row_count;
+  for r in
+    select g.ring, g.value
+      from taskledger.start_rings g
+     where g.value <> '' and not exists (
+       select from taskledger.start_token t
+        where t.ring = g.ring and t.value = g.value
+          and t.taken_at > clock_timestamp() - g."window" - interval '10 s')
+     limit how_many
+  loop
+    with uses as materialized (
+      select t.n from taskledger.start_token t where t.ring = r.ring and t.value = r.value for update skip locked
+    )
+    delete from taskledger.start_token t
+     where t.ring = r.ring and t.value = r.value
+       and (select count(*) from uses) = (
+         select count(*) from taskledger.start_token a where a.ring = r.ring and a.value = r.value);
+    get diagnostics removed = row_count;
+    total := total + removed;
+  end loop;
+  with former as materialized (
+    select t.ring, t.value, t.n
+      from taskledger.start_token t
+     where t.ring not in (select l.ring from taskledger.start_limit l where l.ring is not null)
+     limit how_many
+       for update skip locked
+  )
+  delete from taskledger.start_token t using former f where t.ring = f.ring and t.value = f.value and t.n = f.n;
+  get diagnostics removed = row_count;
+  return total + removed;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.tidy_tokens(how_many integer) IS 'Removes old uses of tokens, at most how_many of each sort, and makes tokens usable whose last use is in the future or is not known to starts. Returns how many rows it has removed.';
 
 CREATE FUNCTION taskledger_internal.timeline() RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -5291,132 +5788,6 @@ CREATE VIEW taskledger.claimed_kinds AS
 
 COMMENT ON VIEW taskledger.claimed_kinds IS 'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 
-CREATE TABLE taskledger.concurrency_limit (
-    kind text NOT NULL COLLATE pg_catalog."C",
-    max_running integer NOT NULL,
-    actor text NOT NULL,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT concurrency_limit_kind_check CHECK ((NOT starts_with(kind, 'taskledger.'::text))),
-    CONSTRAINT concurrency_limit_max_running_check CHECK (((max_running >= 0) AND (max_running <= 10000))),
-    CONSTRAINT concurrency_limit_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
-);
-
-COMMENT ON TABLE taskledger.concurrency_limit IS 'How many tasks of a kind may run at a time, as set by an operator. A kind without a row is unlimited.';
-
-CREATE TABLE taskledger.permit (
-    n bigint NOT NULL,
-    taken_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    slot integer NOT NULL,
-    version integer,
-    attempt integer,
-    name text NOT NULL COLLATE pg_catalog."C",
-    kind text COLLATE pg_catalog."C",
-    biz_id text COLLATE pg_catalog."C",
-    CONSTRAINT permit_slot_check CHECK ((slot > 0))
-)
-WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_cost_delay='0');
-
-COMMENT ON TABLE taskledger.permit IS 'Internal: who has held which slot of a limit. The row with the highest n of each slot counts. kind, biz_id and attempt: of the holder, null if there has been none. name: of the limit, which is the kind.';
-
-CREATE VIEW taskledger.newest_permits AS
- SELECT l.kind AS name,
-    w.slot,
-    w.n,
-    w.kind,
-    w.biz_id,
-    w.version,
-    w.attempt,
-    w.taken_at
-   FROM (taskledger.concurrency_limit l
-     CROSS JOIN LATERAL ( WITH RECURSIVE walk AS (
-                ( SELECT p.slot,
-                    p.n,
-                    p.kind,
-                    p.biz_id,
-                    p.version,
-                    p.attempt,
-                    p.taken_at
-                   FROM taskledger.permit p
-                  WHERE (p.name = l.kind)
-                  ORDER BY p.slot DESC, p.n DESC
-                 LIMIT 1)
-                UNION ALL
-                 SELECT q.slot,
-                    q.n,
-                    q.kind,
-                    q.biz_id,
-                    q.version,
-                    q.attempt,
-                    q.taken_at
-                   FROM (walk above
-                     CROSS JOIN LATERAL ( SELECT p.slot,
-                            p.n,
-                            p.kind,
-                            p.biz_id,
-                            p.version,
-                            p.attempt,
-                            p.taken_at
-                           FROM taskledger.permit p
-                          WHERE ((p.name = l.kind) AND (p.slot < above.slot))
-                          ORDER BY p.slot DESC, p.n DESC
-                         LIMIT 1) q)
-                )
-         SELECT walk.slot,
-            walk.n,
-            walk.kind,
-            walk.biz_id,
-            walk.version,
-            walk.attempt,
-            walk.taken_at
-           FROM walk) w);
-
-COMMENT ON VIEW taskledger.newest_permits IS 'Internal: the newest row of each slot of each limit, whether or not its attempt runs.';
-
-CREATE VIEW taskledger.permits AS
- SELECT p.name,
-    p.slot,
-    p.n,
-    p.kind,
-    p.biz_id,
-    p.version,
-    p.attempt,
-    p.taken_at,
-    h.actor
-   FROM (taskledger.newest_permits p
-     CROSS JOIN LATERAL ( SELECT e.type,
-            e.attempt,
-            e.actor
-           FROM taskledger.event e
-          WHERE ((e.kind = p.kind) AND (e.biz_id = p.biz_id))
-          ORDER BY e.version DESC
-         LIMIT 1) h)
-  WHERE ((h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND (COALESCE(( SELECT r.version
-           FROM taskledger.event r
-          WHERE ((r.kind = p.kind) AND (r.biz_id = p.biz_id) AND (r.run IS NOT NULL))
-          ORDER BY r.version DESC
-         LIMIT 1), 0) <= p.version));
-
-COMMENT ON VIEW taskledger.permits IS 'The permits of running attempts, with the worker that runs each. name: of the limit, which is the kind.';
-
-CREATE VIEW taskledger.concurrency AS
- SELECT l.kind,
-    l.max_running,
-    ( SELECT count(*) AS count
-           FROM taskledger.permits p
-          WHERE (p.name = l.kind)) AS running
-   FROM taskledger.concurrency_limit l;
-
-COMMENT ON VIEW taskledger.concurrency IS 'Each kind with a concurrency limit, and how many of its attempts hold a permit. After a limit was lowered these can be more than it allows, until they end.';
-
-CREATE SEQUENCE taskledger.concurrency_set
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1;
-
-COMMENT ON SEQUENCE taskledger.concurrency_set IS 'Internal: how often a concurrency limit has been set; null while there has been none.';
-
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
     n bigint NOT NULL,
@@ -5571,12 +5942,201 @@ CREATE VIEW taskledger.kind_minutes AS
 
 COMMENT ON VIEW taskledger.kind_minutes IS 'Events by kind and minute: add up the rows. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
 
-CREATE VIEW taskledger.limited_kinds AS
- SELECT l.kind,
-    l.max_running
-   FROM taskledger.concurrency_limit l;
+CREATE TABLE taskledger.start_limit (
+    name text NOT NULL COLLATE pg_catalog."C",
+    per text COLLATE pg_catalog."C",
+    max_running integer,
+    rate integer,
+    period_s integer,
+    burst integer,
+    window_us bigint,
+    ring bigint,
+    actor text NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT start_limit_check CHECK ((((burst >= 1) AND (burst <= 10000)) AND ((rate % burst) = 0))),
+    CONSTRAINT start_limit_check1 CHECK (((max_running IS NOT NULL) OR (rate IS NOT NULL))),
+    CONSTRAINT start_limit_check2 CHECK ((num_nulls(rate, period_s, burst, window_us, ring) = ANY (ARRAY[0, 5]))),
+    CONSTRAINT start_limit_max_running_check CHECK (((max_running >= 0) AND (max_running <= 10000))),
+    CONSTRAINT start_limit_name_check CHECK (((name <> ''::text) AND (octet_length(name) <= 128))),
+    CONSTRAINT start_limit_name_check1 CHECK ((NOT starts_with(name, 'taskledger.'::text))),
+    CONSTRAINT start_limit_per_check CHECK ((per = ANY (ARRAY['partition'::text, 'order_key'::text]))),
+    CONSTRAINT start_limit_period_s_check CHECK ((period_s = ANY (ARRAY[1, 60, 3600, 86400]))),
+    CONSTRAINT start_limit_rate_check CHECK (((rate >= 1) AND (rate <= 100000000))),
+    CONSTRAINT start_limit_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT start_limit_window_us_check CHECK ((window_us > 0))
+);
 
-COMMENT ON VIEW taskledger.limited_kinds IS 'The kinds with a concurrency limit.';
+COMMENT ON TABLE taskledger.start_limit IS 'Internal: limits of starts, as set by operators. window_us: how long a token cannot be used again. ring: of tokens; a change of burst begins another.';
+
+CREATE VIEW taskledger.newest_permits AS
+ SELECT l.name,
+    w.value,
+    w.slot,
+    w.n,
+    w.kind,
+    w.biz_id,
+    w.version,
+    w.attempt,
+    w.taken_at
+   FROM (taskledger.start_limit l
+     CROSS JOIN LATERAL ( WITH RECURSIVE walk AS (
+                ( SELECT p.value,
+                    p.slot,
+                    p.n,
+                    p.kind,
+                    p.biz_id,
+                    p.version,
+                    p.attempt,
+                    p.taken_at
+                   FROM taskledger.permit p
+                  WHERE (p.name = l.name)
+                  ORDER BY p.value DESC, p.slot DESC, p.n DESC
+                 LIMIT 1)
+                UNION ALL
+                 SELECT q.value,
+                    q.slot,
+                    q.n,
+                    q.kind,
+                    q.biz_id,
+                    q.version,
+                    q.attempt,
+                    q.taken_at
+                   FROM (walk above
+                     CROSS JOIN LATERAL ( SELECT p.value,
+                            p.slot,
+                            p.n,
+                            p.kind,
+                            p.biz_id,
+                            p.version,
+                            p.attempt,
+                            p.taken_at
+                           FROM taskledger.permit p
+                          WHERE ((p.name = l.name) AND (ROW(p.value, p.slot) < ROW(above.value, above.slot)))
+                          ORDER BY p.value DESC, p.slot DESC, p.n DESC
+                         LIMIT 1) q)
+                )
+         SELECT w_1.value,
+            w_1.slot,
+            w_1.n,
+            w_1.kind,
+            w_1.biz_id,
+            w_1.version,
+            w_1.attempt,
+            w_1.taken_at
+           FROM walk w_1) w)
+  WHERE (l.max_running IS NOT NULL);
+
+COMMENT ON VIEW taskledger.newest_permits IS 'Internal: the newest row of each slot of each limit, whether or not its attempt runs.';
+
+CREATE VIEW taskledger.permits AS
+ SELECT p.name,
+    p.value,
+    p.slot,
+    p.n,
+    p.kind,
+    p.biz_id,
+    p.version,
+    p.attempt,
+    p.taken_at,
+    h.actor
+   FROM (taskledger.newest_permits p
+     CROSS JOIN LATERAL ( SELECT e.type,
+            e.version,
+            e.attempt,
+            e.actor
+           FROM taskledger.event e
+          WHERE ((e.kind = p.kind) AND (e.biz_id = p.biz_id))
+          ORDER BY e.version DESC
+         LIMIT 1) h)
+  WHERE ((h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND ((h.version = p.version) OR (taskledger_internal.args_version(p.kind, p.biz_id) <= p.version)));
+
+COMMENT ON VIEW taskledger.permits IS 'The permits of running attempts, with the worker that runs each. name: of the limit. value: of the column that the limit is per, else empty.';
+
+CREATE TABLE taskledger.start_token (
+    ring bigint NOT NULL,
+    n bigint NOT NULL,
+    taken_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    value text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON TABLE taskledger.start_token IS 'Internal: when the tokens of a rate were used. Row n + burst is the next use of the token of row n.';
+
+CREATE VIEW taskledger.start_rings AS
+ SELECT l.name,
+    l.ring,
+    l.burst,
+    ((l.window_us)::double precision * '00:00:00.000001'::interval) AS "window",
+    v.value,
+    v.n AS newest
+   FROM (taskledger.start_limit l
+     CROSS JOIN LATERAL ( WITH RECURSIVE walk AS (
+                ( SELECT t.value,
+                    t.n
+                   FROM taskledger.start_token t
+                  WHERE (t.ring = l.ring)
+                  ORDER BY t.value DESC, t.n DESC
+                 LIMIT 1)
+                UNION ALL
+                 SELECT q.value,
+                    q.n
+                   FROM (walk above
+                     CROSS JOIN LATERAL ( SELECT t.value,
+                            t.n
+                           FROM taskledger.start_token t
+                          WHERE ((t.ring = l.ring) AND (t.value < above.value))
+                          ORDER BY t.value DESC, t.n DESC
+                         LIMIT 1) q)
+                )
+         SELECT w.value,
+            w.n
+           FROM walk w) v);
+
+COMMENT ON VIEW taskledger.start_rings IS 'Internal: the rings of tokens, for each value of a limit, with the number of their newest use.';
+
+CREATE VIEW taskledger.recent_starts AS
+ SELECT r.name,
+    r.value,
+    t.taken_at
+   FROM (taskledger.start_rings r
+     JOIN taskledger.start_token t ON (((t.ring = r.ring) AND (t.value = r.value) AND (t.n > (r.newest - r.burst)))))
+  WHERE (t.taken_at > (clock_timestamp() - r."window"));
+
+COMMENT ON VIEW taskledger.recent_starts IS 'When the tokens of rates were used that cannot be used again yet.';
+
+CREATE VIEW taskledger.limit_use AS
+ SELECT l.name,
+    ( SELECT count(*) AS count
+           FROM taskledger.permits p
+          WHERE (p.name = l.name)) AS running,
+    ( SELECT min(p.taken_at) AS min
+           FROM taskledger.permits p
+          WHERE (p.name = l.name)) AS oldest_at,
+    ( SELECT (min(s.taken_at) + ((l.window_us)::double precision * '00:00:00.000001'::interval))
+           FROM taskledger.recent_starts s
+          WHERE ((l.rate IS NOT NULL) AND (s.name = l.name))
+         HAVING (count(*) >= l.burst)) AS next_at
+   FROM taskledger.start_limit l;
+
+COMMENT ON VIEW taskledger.limit_use IS 'The use of each limit. running: the attempts that hold a permit; after a limit was lowered these can be more than it allows, until they end. oldest_at: since when the first of them has. next_at: when the next task can start, if the rate allows none now; only of limits with one count.';
+
+CREATE TABLE taskledger.limited_kind (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    weight integer DEFAULT 1 NOT NULL,
+    CONSTRAINT limited_kind_kind_check CHECK ((NOT starts_with(kind, 'taskledger.'::text))),
+    CONSTRAINT limited_kind_weight_check CHECK (((weight >= 1) AND (weight <= 10000)))
+);
+
+COMMENT ON TABLE taskledger.limited_kind IS 'Internal: which limits a kind has. weight: how many tokens of its rate a start takes.';
+
+CREATE VIEW taskledger.limited_kinds AS
+ SELECT k.kind,
+    k.name,
+    k.weight
+   FROM taskledger.limited_kind k;
+
+COMMENT ON VIEW taskledger.limited_kinds IS 'The kinds with limits of starts, and the names of these limits.';
 
 CREATE SEQUENCE taskledger.limits_set
     START WITH 1
@@ -5964,6 +6524,35 @@ ALTER TABLE ONLY taskledger.seal ALTER COLUMN nodes SET STORAGE EXTERNAL;
 
 COMMENT ON TABLE taskledger.seal IS 'The sealed events: leaves of a Merkle tree, batch by batch. Append-only, except that erasure replaces salts.';
 
+CREATE VIEW taskledger.start_limits AS
+ SELECT l.name,
+    k.kinds,
+    k.weights,
+    l.per,
+    l.max_running,
+    l.rate,
+    l.period_s,
+    l.burst,
+    l.window_us,
+    l.actor,
+    l.updated_at
+   FROM (taskledger.start_limit l
+     CROSS JOIN LATERAL ( SELECT array_agg(k_1.kind ORDER BY k_1.kind) AS kinds,
+            array_agg(k_1.weight ORDER BY k_1.kind) AS weights
+           FROM taskledger.limited_kind k_1
+          WHERE (k_1.name = l.name)) k);
+
+COMMENT ON VIEW taskledger.start_limits IS 'The limits of starts. kinds and weights: of the kinds that a limit covers. per: the column whose values have counts of their own, or null. max_running: how many of the tasks may run at a time. rate: how many may start in period_s seconds, and burst of them in window_us microseconds.';
+
+CREATE SEQUENCE taskledger.start_limits_set
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.start_limits_set IS 'Internal: how often a limit of starts has been set; null while there has been none.';
+
 CREATE TABLE taskledger.subscriber_parked (
     reader text NOT NULL COLLATE pg_catalog."C",
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -6143,9 +6732,6 @@ COMMENT ON VIEW taskledger.workers IS 'The workers that are alive, or were lost 
 ALTER TABLE ONLY taskledger.broker_user
     ADD CONSTRAINT broker_user_pkey PRIMARY KEY (name);
 
-ALTER TABLE ONLY taskledger.concurrency_limit
-    ADD CONSTRAINT concurrency_limit_pkey PRIMARY KEY (kind);
-
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
 
@@ -6170,6 +6756,9 @@ ALTER TABLE ONLY taskledger.kind_limit
 ALTER TABLE ONLY taskledger.lease
     ADD CONSTRAINT lease_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY taskledger.limited_kind
+    ADD CONSTRAINT limited_kind_pkey PRIMARY KEY (kind, name);
+
 ALTER TABLE ONLY taskledger.login
     ADD CONSTRAINT login_pkey PRIMARY KEY (id);
 
@@ -6189,7 +6778,7 @@ ALTER TABLE ONLY taskledger.pause
     ADD CONSTRAINT pause_pkey PRIMARY KEY (kind);
 
 ALTER TABLE ONLY taskledger.permit
-    ADD CONSTRAINT permit_pkey PRIMARY KEY (name, slot, n);
+    ADD CONSTRAINT permit_pkey PRIMARY KEY (name, value, slot, n);
 
 ALTER TABLE ONLY taskledger.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
@@ -6202,6 +6791,12 @@ ALTER TABLE ONLY taskledger.seal
 
 ALTER TABLE ONLY taskledger.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY taskledger.start_limit
+    ADD CONSTRAINT start_limit_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY taskledger.start_token
+    ADD CONSTRAINT start_token_pkey PRIMARY KEY (ring, value, n);
 
 ALTER TABLE ONLY taskledger.subscriber_parked
     ADD CONSTRAINT subscriber_parked_pkey PRIMARY KEY (reader, kind, biz_id, version);
@@ -6236,6 +6831,8 @@ CREATE INDEX kind_stats_minute ON taskledger.kind_stats USING btree (minute, kin
 
 CREATE INDEX kind_stats_position ON taskledger.kind_stats USING btree (last_position, minute) WHERE (last_position IS NOT NULL);
 
+CREATE INDEX limited_kind_name ON taskledger.limited_kind USING btree (name);
+
 CREATE INDEX login_name ON taskledger.login USING btree (name, id);
 
 CREATE INDEX parked_waiting ON taskledger.parked USING btree ("position") WHERE (NOT discarded);
@@ -6258,13 +6855,9 @@ CREATE INDEX timer_turn ON taskledger.timer USING btree (kind, due_at) WHERE (re
 
 CREATE UNIQUE INDEX token_name ON taskledger.token USING btree (name) WHERE ((hash IS NULL) AND (revoked_at IS NULL));
 
-CREATE TRIGGER concurrency_slots AFTER INSERT OR UPDATE ON taskledger.concurrency_limit FOR EACH ROW EXECUTE FUNCTION taskledger_internal.make_slots();
-
-ALTER TABLE taskledger.concurrency_limit ENABLE ALWAYS TRIGGER concurrency_slots;
-
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
 
-CREATE TRIGGER event_permit AFTER INSERT ON taskledger.event FOR EACH ROW WHEN ((new.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type]))) EXECUTE FUNCTION taskledger_internal.take_permit();
+CREATE TRIGGER event_permits AFTER INSERT ON taskledger.event FOR EACH ROW WHEN ((new.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type]))) EXECUTE FUNCTION taskledger_internal.take_permits();
 
 CREATE TRIGGER kind_limit_noted BEFORE INSERT ON taskledger.kind_limit FOR EACH ROW EXECUTE FUNCTION taskledger_internal.note_limit();
 
@@ -6273,6 +6866,9 @@ ALTER TABLE taskledger.kind_limit ENABLE ALWAYS TRIGGER kind_limit_noted;
 CREATE CONSTRAINT TRIGGER over_limit_kept AFTER INSERT ON taskledger.over_limit DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION taskledger_internal.keep_limit();
 
 CREATE TRIGGER seal_append_only BEFORE DELETE OR UPDATE OF batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, sealed_at OR TRUNCATE ON taskledger.seal FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
+
+ALTER TABLE ONLY taskledger.limited_kind
+    ADD CONSTRAINT limited_kind_name_fkey FOREIGN KEY (name) REFERENCES taskledger.start_limit(name) ON DELETE CASCADE;
 
 ALTER TABLE taskledger.broker_user ENABLE ROW LEVEL SECURITY;
 

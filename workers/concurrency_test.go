@@ -30,8 +30,9 @@ func (b *bundle) createRoom() {
 // limitConcurrency sets the concurrency limit of the bundle's kind.
 func (b *bundle) limitConcurrency(n int) {
 	b.T.Helper()
-	limit := ledger.ConcurrencyLimit{Kind: b.Kind().Name(), MaxRunning: n}
-	if err := ledger.SetConcurrency(b.Context(), b.DB, limit, "alice"); err != nil {
+	kind := b.Kind().Name()
+	limit := ledger.StartLimit{Name: string(kind), Kinds: map[ledger.Kind]int{kind: 1}, MaxRunning: &n}
+	if err := ledger.SetStartLimit(b.Context(), b.DB, limit, "alice"); err != nil {
 		b.T.Fatal(err)
 	}
 }
@@ -171,7 +172,7 @@ func TestConcurrencyLimitOverProcesses(t *testing.T) {
 			if most := one[int](b, "select max(n) from seen where kind = $1", kind); most > limit {
 				t.Errorf("%d handlers ran at a time, want at most %d", most, limit)
 			}
-			if n := one[int](b, "select running::integer from taskledger.concurrency where kind = $1", kind); n != 0 {
+			if n := one[int](b, "select running::integer from taskledger.limit_use where name = $1", kind); n != 0 {
 				t.Errorf("%d permits are in use after the end", n)
 			}
 			if n := one[int](b, `select count(*)::integer from taskledger.event e
@@ -207,8 +208,8 @@ func TestCallerWithinAConcurrencyLimit(t *testing.T) {
 		if err != nil || answer.State != test.want || answer.Version != 3 {
 			t.Errorf("%s: %+v, %v, want %s at version 3", test.id, answer, err, test.want)
 		}
-		if !errors.Is(inside, ledger.ErrConcurrencyLimit) {
-			t.Errorf("a start while %s runs: %v, want ErrConcurrencyLimit", test.id, inside)
+		if !errors.Is(inside, ledger.ErrStartLimit) {
+			t.Errorf("a start while %s runs: %v, want ErrStartLimit", test.id, inside)
 		}
 	}
 	b.WantOneEffect(b.Kind().Key("o-1"))
@@ -284,7 +285,7 @@ func TestLimitedTasksWaitInTheDispatcher(t *testing.T) {
 	b.limitConcurrency(0)
 	next <- struct{}{}
 	b.Await("no handler", func() bool { return running.Load() == 0 && inFlight() == 0 })
-	if ok := try(ledger.RemoveConcurrency(b.Context(), b.DB, b.Kind().Name()))(t); !ok {
+	if ok := try(ledger.RemoveStartLimit(b.Context(), b.DB, string(b.Kind().Name())))(t); !ok {
 		t.Fatal("there was no limit")
 	}
 	b.Await("ten handlers", func() bool { return running.Load() == 10 })

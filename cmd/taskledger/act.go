@@ -57,13 +57,13 @@ func newResumeCommand(a *app) *cobra.Command {
 func newDeleteCommand(a *app) *cobra.Command {
 	return newActCommand(a, &cobra.Command{
 		Use:   "delete OBJECT NAME",
-		Short: "Delete a schedule, a subscriber or the limits of a kind",
+		Short: "Delete a schedule, a subscriber or the limits with a name",
 		Long: `Delete an object:
 
   schedule    Its tasks stay.
   subscriber  Its place is forgotten.
-  limit       Its name is that of a kind, of which any number of tasks may wait and run then. No author and no
-              reason are recorded. taskledger limit KIND --concurrency none keeps the limit of waiting tasks.`,
+  limit       Both the limit of starts with this name and the limit of the kind's waiting tasks. No author and
+              no reason are recorded. taskledger limit NAME --concurrency none keeps the others.`,
 		Example: "  taskledger delete schedule nightly-report\n" +
 			"  taskledger delete subscriber mails --reason 'replaced by mails-2'\n" +
 			"  taskledger delete limit coupon.send",
@@ -161,14 +161,14 @@ func deleteLimit(ctx context.Context, a *app, pool *pgxpool.Pool, name string, _
 		if waiting, err = ledger.RemoveLimit(ctx, tx, ledger.Kind(name)); err != nil {
 			return err
 		}
-		running, err = ledger.RemoveConcurrency(ctx, tx, ledger.Kind(name))
+		running, err = ledger.RemoveStartLimit(ctx, tx, name)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	answer := struct {
-		Kind    string `json:"kind"`
+		Name    string `json:"name"`
 		Removed bool   `json:"removed"`
 	}{name, waiting || running}
 	return a.print(answer, func(w io.Writer) {
@@ -176,10 +176,10 @@ func deleteLimit(ctx context.Context, a *app, pool *pgxpool.Pool, name string, _
 			fmt.Fprintf(w, "any number of tasks of kind %s may wait\n", plain(name))
 		}
 		if running {
-			fmt.Fprintf(w, "any number of tasks of kind %s may run\n", plain(name))
+			fmt.Fprintf(w, "any number of tasks of limit %s may run\n", plain(name))
 		}
 		if !waiting && !running {
-			fmt.Fprintf(w, "kind %s had no limit\n", plain(name))
+			fmt.Fprintf(w, "there was no limit %s\n", plain(name))
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,11 +19,11 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// limit contains the limits of a kind as JSON. A kind has one of them or both.
+// limit contains the limits with one name as JSON: a kind's limit of waiting tasks, and a limit of starts.
 type limit struct {
-	Kind ledger.Kind `json:"kind"`
+	Name string `json:"name"`
 	*overloadLimit
-	*concurrencyLimit
+	*startLimit
 }
 
 // overloadLimit is the limit of waiting tasks.
@@ -32,72 +33,121 @@ type overloadLimit struct {
 	RetryAfterMS int64                 `json:"retry_after_ms"`
 }
 
-// concurrencyLimit is the limit of running tasks.
-type concurrencyLimit struct {
-	MaxRunning int `json:"max_running"`
+// startLimit is the limit of starts.
+type startLimit struct {
+	Kinds      map[ledger.Kind]int `json:"kinds"` // with their weights
+	Per        ledger.LimitPer     `json:"per,omitempty"`
+	MaxRunning *int                `json:"max_running,omitempty"`
+	Rate       string              `json:"rate,omitempty"`
+	Burst      int                 `json:"burst,omitempty"`
 }
 
-// usedLimit contains the limits of a kind with their use.
+// usedLimit contains the limits with one name with their use.
 type usedLimit struct {
 	limit
-	Waiting int64 `json:"waiting"`
-	Running *int  `json:"running,omitempty"` // with a concurrency limit
+	Waiting int64      `json:"waiting"`
+	Running *int       `json:"running,omitempty"` // with a limit of starts
+	Oldest  *time.Time `json:"oldest,omitempty"`  // since when the first of them has run
+	Next    *time.Time `json:"next,omitempty"`    // when the rate allows the next start
 }
 
 func overloadOf(l ledger.Limit) *overloadLimit {
 	return &overloadLimit{l.MaxWaiting, l.Policy, l.RetryAfter.Milliseconds()}
 }
 
-// readLimits returns at most n kinds with limits, of the first after a kind, ordered by kind.
-func readLimits(ctx context.Context, db ledger.DB, after ledger.Kind, n int) ([]usedLimit, error) {
-	waiting, err := ledger.ReadLimits(ctx, db, after, n)
+func startLimitOf(l ledger.StartLimit) *startLimit {
+	of := &startLimit{Kinds: l.Kinds, Per: l.Per, MaxRunning: l.MaxRunning}
+	if l.Rate != nil {
+		of.Rate, of.Burst = ledger.StartRate{Starts: l.Rate.Starts, Period: l.Rate.Period}.String(), l.Rate.Burst
+	}
+	return of
+}
+
+// readLimits returns the limits of at most n names, of the first after a name, ordered by name.
+func readLimits(ctx context.Context, db ledger.DB, after string, n int) ([]usedLimit, error) {
+	waiting, err := ledger.ReadLimits(ctx, db, ledger.Kind(after), n)
 	if err != nil {
 		return nil, err
 	}
-	running, err := ledger.ReadConcurrency(ctx, db, after, n)
+	starts, err := ledger.ReadStartLimits(ctx, db, after, n)
 	if err != nil {
 		return nil, err
 	}
-	byKind := make(map[ledger.Kind]usedLimit)
+	byName := make(map[string]usedLimit)
 	for _, l := range waiting {
-		byKind[l.Kind] = usedLimit{limit: limit{Kind: l.Kind, overloadLimit: overloadOf(l.Limit)}, Waiting: l.Waiting}
+		name := string(l.Kind)
+		byName[name] = usedLimit{limit: limit{Name: name, overloadLimit: overloadOf(l.Limit)}, Waiting: l.Waiting}
 	}
-	for _, l := range running {
-		u := byKind[l.Kind]
-		u.Kind, u.Waiting, u.Running = l.Kind, l.Waiting, &l.Running
-		u.concurrencyLimit = &concurrencyLimit{l.MaxRunning}
-		byKind[l.Kind] = u
+	for _, l := range starts {
+		u := byName[l.Name]
+		u.Name, u.Waiting, u.Running, u.startLimit = l.Name, l.Waiting, &l.Running, startLimitOf(l.StartLimit)
+		if !l.Oldest.IsZero() {
+			u.Oldest = &l.Oldest
+		}
+		if !l.Next.IsZero() {
+			u.Next = &l.Next
+		}
+		byName[l.Name] = u
 	}
-	all := slices.SortedFunc(maps.Values(byKind), func(a, b usedLimit) int { return cmp.Compare(a.Kind, b.Kind) })
+	all := slices.SortedFunc(maps.Values(byName), func(a, b usedLimit) int { return cmp.Compare(a.Name, b.Name) })
 	return all[:min(n, len(all))], nil
 }
 
 // row returns the row of a table.
 func (u usedLimit) row() table.Row {
-	r := table.Row{u.Kind, count(u.Waiting), "", "", "", "", ""}
+	r := table.Row{u.Name, "", "", count(u.Waiting), "", "", "", "", "", "", ""}
 	if l := u.overloadLimit; l != nil {
-		r[2], r[3], r[4] = count(l.MaxWaiting), l.Policy, time.Duration(l.RetryAfterMS)*time.Millisecond
+		r[4], r[5] = count(l.MaxWaiting), l.Policy
 	}
-	if l := u.concurrencyLimit; l != nil {
-		r[5], r[6] = count(int64(*u.Running)), count(int64(l.MaxRunning))
+	l := u.startLimit
+	if l == nil {
+		return r
+	}
+	r[1], r[2], r[6] = kindsText(l.Kinds), l.Per, count(int64(*u.Running))
+	if l.MaxRunning != nil {
+		r[7] = count(int64(*l.MaxRunning))
+	}
+	if u.Oldest != nil {
+		r[8] = u.Oldest.Format(time.RFC3339)
+	}
+	r[9] = l.Rate
+	if l.Rate != "" && l.Burst > 0 {
+		r[9] = fmt.Sprintf("%s burst %d", l.Rate, l.Burst)
+	}
+	if u.Next != nil {
+		r[10] = u.Next.Format(time.RFC3339Nano)
 	}
 	return r
 }
 
+// kindsText returns kinds with weights above 1, as --kinds takes them.
+func kindsText(kinds map[ledger.Kind]int) string {
+	var all []string
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		if kinds[k] > 1 {
+			all = append(all, fmt.Sprintf("%s:%d", k, kinds[k]))
+		} else {
+			all = append(all, string(k))
+		}
+	}
+	return strings.Join(all, ",")
+}
+
 func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
-	all, next, err := readPage(ctx, pool, f.pageFlags, readLimits, func(u usedLimit) ledger.Kind { return u.Kind })
+	all, next, err := readPage(ctx, pool, f.pageFlags, readLimits, func(u usedLimit) string { return u.Name })
 	if err != nil {
 		return err
 	}
 	if err := printList(a, struct {
 		Limits []usedLimit `json:"limits"`
-		Next   ledger.Kind `json:"next,omitempty"`
+		Next   string      `json:"next,omitempty"`
 	}{all, next}, all, func(w io.Writer) {
 		if len(all) == 0 {
 			return
 		}
-		header := []any{"kind", "waiting", "at most", "policy", "retry after", "running", "concurrency"}
-		t := newTable(header, 2, 3, 5, 6, 7)
+		header := []any{"name", "kinds", "per", "waiting", "at most", "policy", "running", "concurrency", "since",
+			"rate", "next start"}
+		t := newTable(header, 4, 5, 7, 8)
 		for _, l := range all {
 			t.AppendRow(l.row())
 		}
@@ -113,14 +163,131 @@ func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) er
 	return noteLag(ctx, a, pool)
 }
 
+// startFlags are the flags of a limit of starts.
+type startFlags struct {
+	kinds          []string
+	per            string
+	concurrency    string
+	rate           string
+	burst          int
+	isPer, isBurst bool // given
+}
+
+// isGiven reports whether the command sets a limit of starts.
+func (f *startFlags) isGiven() bool {
+	return f.concurrency != "" || f.rate != "" || len(f.kinds) > 0 || f.isPer || f.isBurst
+}
+
+// change returns a limit as the flags change it.
+func (f *startFlags) change(l ledger.StartLimit) (ledger.StartLimit, error) {
+	if len(f.kinds) > 0 {
+		l.Kinds = map[ledger.Kind]int{}
+	} else if len(l.Kinds) == 0 {
+		l.Kinds = map[ledger.Kind]int{ledger.Kind(l.Name): 1}
+	}
+	for _, text := range f.kinds {
+		kind, weight, isWeighed := strings.Cut(text, ":")
+		n, err := strconv.Atoi(weight)
+		if isWeighed && (err != nil || n < 1) {
+			return l, &ledger.InvalidError{Field: "kinds", Value: text, Rule: "must be KIND or KIND:WEIGHT"}
+		}
+		l.Kinds[ledger.Kind(kind)] = max(1, n)
+	}
+	if f.isPer {
+		l.Per = ledger.LimitPer(strings.ReplaceAll(f.per, "-", "_"))
+		if f.per == "none" {
+			l.Per = ""
+		}
+	}
+	switch f.concurrency {
+	case "":
+	case "none":
+		l.MaxRunning = nil
+	default:
+		n, err := strconv.Atoi(f.concurrency)
+		if err != nil {
+			return l, &ledger.InvalidError{
+				Field: "concurrency", Value: f.concurrency, Rule: "must be a number, or none"}
+		}
+		l.MaxRunning = &n
+	}
+	switch f.rate {
+	case "":
+	case "none":
+		l.Rate = nil
+	default:
+		r, err := ledger.ParseStartRate(f.rate)
+		if err != nil {
+			return l, err
+		}
+		l.Rate = &r
+	}
+	if f.isBurst {
+		if l.Rate == nil {
+			return l, &ledger.InvalidError{Field: "burst", Value: strconv.Itoa(f.burst), Rule: "needs a rate"}
+		}
+		r := *l.Rate
+		r.Burst = f.burst
+		l.Rate = &r
+	}
+	return l, nil
+}
+
+// removes reports whether the flags only remove limits.
+func (f *startFlags) removes() bool {
+	return (f.concurrency == "none" || f.rate == "none") && len(f.kinds) == 0 && !f.isPer && !f.isBurst
+}
+
+// set sets a limit of starts, or removes it if nothing of it is left. It returns the limit, or nil if it was removed.
+func (f *startFlags) set(ctx context.Context, tx pgx.Tx, name, actor string) (*ledger.StartLimit, error) {
+	l, isKnown, err := ledger.FindStartLimit(ctx, tx, name)
+	if err != nil {
+		return nil, err
+	}
+	l.Name = name
+	changed, err := f.change(l.StartLimit)
+	if err != nil {
+		return nil, err
+	}
+	if f.removes() && changed.MaxRunning == nil && changed.Rate == nil {
+		if isKnown {
+			_, err = ledger.RemoveStartLimit(ctx, tx, name)
+		}
+		return nil, err
+	}
+	return &changed, ledger.SetStartLimit(ctx, tx, changed, actorOr(actor))
+}
+
+// startText describes a limit of starts. l is nil if it was removed.
+func startText(name string, l *ledger.StartLimit) string {
+	if l == nil {
+		return fmt.Sprintf("any number of tasks of limit %s may run\n", plain(name))
+	}
+	of := "of " + kindsText(l.Kinds)
+	if l.Per != "" {
+		of += " with the same " + strings.ReplaceAll(string(l.Per), "_", " ")
+	}
+	var text string
+	if l.MaxRunning != nil {
+		text = fmt.Sprintf("at most %d tasks %s may run at a time\n", *l.MaxRunning, of)
+	}
+	if l.Rate != nil {
+		text += fmt.Sprintf("at most %s tasks %s may start\n", l.Rate, of)
+	}
+	return text
+}
+
 func newLimitCommand(a *app) *cobra.Command {
 	var l ledger.Limit
-	var policy, actor, concurrency string
+	var starts startFlags
+	var policy, actor string
 	cmd := &cobra.Command{
-		Use:   "limit KIND [MAX_WAITING]",
-		Short: "Limit how many tasks of a kind may wait, and how many may run",
-		Long: `Limit how many tasks of a kind may run at a time, over all workers, with --concurrency.
-A lower limit than before takes effect when enough tasks have ended. See docs/concurrency.md.
+		Use:   "limit NAME [MAX_WAITING]",
+		Short: "Limit how many tasks may run or start, and how many of a kind may wait",
+		Long: `Limit how many tasks may run at a time, with --concurrency, and how many may start in a period, with
+--rate, over all workers. NAME is a kind, or a name of your choice with the kinds that share the limit in
+--kinds. With --per, each partition or order key has a count of its own. Flags that are not given stay as
+they are. A lower limit than before takes effect when enough tasks have ended. See docs/limits.md.
 
 Limit how many tasks of a kind may wait, for all producers. Above the limit the policy decides:
 
@@ -134,6 +301,8 @@ scheduled ones. See docs/overload.md.`,
 		Example: "  taskledger limit coupon.send 100000\n" +
 			"  taskledger limit price.refresh 50 --policy discard_oldest\n" +
 			"  taskledger limit partner.call --concurrency 5\n" +
+			"  taskledger limit partner-x --kinds order.send,order.track:2 --rate 100/m --burst 10\n" +
+			"  taskledger limit report.make --per partition --concurrency 2\n" +
 			"  taskledger limit partner.call --concurrency none",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
@@ -144,9 +313,10 @@ scheduled ones. See docs/overload.md.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.Kind, l.Policy = ledger.Kind(args[0]), ledger.OverloadPolicy(policy)
+			starts.isPer, starts.isBurst = cmd.Flags().Changed("per"), cmd.Flags().Changed("burst")
 			isWaiting := len(args) == 2
-			if !isWaiting && concurrency == "" {
-				return usagef("%s needs MAX_WAITING, --concurrency or both", cmd.CommandPath()).
+			if !isWaiting && !starts.isGiven() {
+				return usagef("%s needs MAX_WAITING, --concurrency or --rate", cmd.CommandPath()).
 					hinted("usage: %s", cmd.UseLine())
 			}
 			if !isWaiting && (cmd.Flags().Changed("policy") || cmd.Flags().Changed("retry-after")) {
@@ -158,19 +328,13 @@ scheduled ones. See docs/overload.md.`,
 					return &ledger.InvalidError{Field: "max_waiting", Value: args[1], Rule: "must be a number"}
 				}
 			}
-			running := ledger.ConcurrencyLimit{Kind: l.Kind}
-			if concurrency != "" && concurrency != "none" {
-				var err error
-				if running.MaxRunning, err = strconv.Atoi(concurrency); err != nil {
-					return &ledger.InvalidError{
-						Field: "concurrency", Value: concurrency, Rule: "must be a number, or none",
-					}
-				}
+			if _, err := starts.change(ledger.StartLimit{Name: args[0], Rate: &ledger.StartRate{}}); err != nil {
+				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				answer := limit{Kind: l.Kind}
+				answer := limit{Name: args[0]}
 				var text string
-				err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
+				err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 					if isWaiting {
 						answer.overloadLimit, text = overloadOf(l), fmt.Sprintf(
 							"at most %d tasks of kind %s may wait (%s)\n", l.MaxWaiting, l.Kind, l.Policy)
@@ -178,18 +342,18 @@ scheduled ones. See docs/overload.md.`,
 							return err
 						}
 					}
-					switch concurrency {
-					case "":
-					case "none":
-						text += fmt.Sprintf("any number of tasks of kind %s may run\n", plain(string(l.Kind)))
-						_, err = ledger.RemoveConcurrency(ctx, tx, l.Kind)
-					default:
-						answer.concurrencyLimit = &concurrencyLimit{running.MaxRunning}
-						text += fmt.Sprintf(
-							"at most %d tasks of kind %s may run at a time\n", running.MaxRunning, l.Kind)
-						err = ledger.SetConcurrency(ctx, tx, running, actorOr(actor))
+					if !starts.isGiven() {
+						return nil
 					}
-					return err
+					set, err := starts.set(ctx, tx, args[0], actor)
+					if err != nil {
+						return err
+					}
+					if set != nil {
+						answer.startLimit = startLimitOf(*set)
+					}
+					text += startText(args[0], set)
+					return nil
 				})
 				if err != nil {
 					return err
@@ -201,8 +365,17 @@ scheduled ones. See docs/overload.md.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&concurrency, "concurrency", "",
-		fmt.Sprintf("how many tasks may run at a time, 0 to %d; none: any number", ledger.MaxConcurrency))
+	cmd.Flags().StringVar(&starts.concurrency, "concurrency", "",
+		fmt.Sprintf("how many tasks may run at a time, 0 to %d; none: any number", ledger.MaxRunning))
+	cmd.Flags().StringVar(&starts.rate, "rate", "",
+		"how many tasks may start in a second, minute, hour or day: 10/s, 100/m, 1000/h, 5000/d; none: any number")
+	cmd.Flags().IntVar(&starts.burst, "burst", 0,
+		fmt.Sprintf("how many may start at once: a divisor of the rate up to %d (default the greatest)",
+			ledger.MaxBurst))
+	cmd.Flags().StringSliceVar(&starts.kinds, "kinds", nil,
+		"kinds that share the limit, KIND:WEIGHT if a start counts as several of the rate (default NAME)")
+	cmd.Flags().StringVar(&starts.per, "per", "",
+		"partition or order-key: each has a count of its own; none: one count")
 	cmd.Flags().StringVar(&policy, "policy", string(ledger.Reject), "reject, discard, discard_oldest or caller_runs")
 	policies := []string{string(ledger.Reject), string(ledger.Discard), string(ledger.DiscardOldest),
 		string(ledger.CallerRuns)}

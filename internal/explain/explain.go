@@ -5,6 +5,7 @@ package explain
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/nextrun"
@@ -77,14 +78,14 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 	if reserved.IsKind(t.Kind) {
 		return "", nil
 	}
-	limits, err := ledger.ReadConcurrency(ctx, s.DB, "", lists.All)
+	limits, err := ledger.ReadTaskLimits(ctx, s.DB, t.Key)
 	if err != nil {
 		return "", err
 	}
+	now := time.Now()
 	for _, l := range limits {
-		if l.Kind == t.Kind && l.Running >= l.MaxRunning {
-			return fmt.Sprintf("It waits for the limit of its kind: %d of %d are in use. To change it: "+
-				"taskledger limit %s --concurrency N", l.Running, l.MaxRunning, t.Kind), nil
+		if l.IsClosed(now) {
+			return closed(l, now), nil
 		}
 	}
 	live, err := workers.ReadLiveCounts(ctx, s.DB)
@@ -113,6 +114,15 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 	}
 	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d. It begins when a slot is free.",
 		printable.Count(max(waiting, 1)), live[t.Kind]), nil
+}
+
+// closed returns that a task waits for a limit.
+func closed(l ledger.TaskLimit, now time.Time) string {
+	why := "It waits for the limit " + l.Use(now)
+	if len(l.Holders) > 0 && l.MaxRunning != nil && l.Running >= *l.MaxRunning {
+		why += ": " + printable.Names(l.Holders, maxNamed)
+	}
+	return printable.Text(why) + ". To change it: taskledger limit " + l.Name
 }
 
 // running returns that the worker of a running task is lost, "" if it is alive or unknown.

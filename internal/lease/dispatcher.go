@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/hex"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -145,7 +146,18 @@ type Sessions struct {
 // Conditions are the kinds that are not offered without restriction.
 type Conditions struct {
 	Paused map[ledger.Kind]bool
-	Limits map[ledger.Kind]int // of concurrency
+	Limits []StartLimit
+}
+
+// StartLimit is a limit of starts, as a dispatcher needs it.
+type StartLimit struct {
+	Name       string          `json:"name"`
+	Kinds      []ledger.Kind   `json:"kinds"`
+	Weights    []int           `json:"weights"` // of the kinds
+	Per        ledger.LimitPer `json:"per"`
+	MaxRunning int             `json:"max_running"` // -1: any number
+	Burst      int             `json:"burst"`       // 0: no rate
+	WindowUS   int64           `json:"window_us"`
 }
 
 // Read returns the sessions of the live workers, and the conditions of kinds. It skips malformed leases, which other
@@ -156,16 +168,16 @@ func (r *Sessions) Read(ctx context.Context, db ledger.DB) (all []Session, c Con
 		return nil, c, pgerr.Explain("read the sessions of workers", err)
 	}
 	defer rows.Close()
-	c = Conditions{Paused: map[ledger.Kind]bool{}, Limits: map[ledger.Kind]int{}}
+	c = Conditions{Paused: map[ledger.Kind]bool{}}
 	current := map[string]*Session{}
 	for rows.Next() {
-		var kinds, limited []string
-		var limits []int
+		var kinds []string
+		var limits string
 		var read Session
 		var digest, key, shards string
 		var isValid bool
 		var term int64
-		err := rows.Scan(&kinds, &limited, &limits, &read.Worker, &term, &digest, &isValid, &key, &read.Capacity,
+		err := rows.Scan(&kinds, &limits, &read.Worker, &term, &digest, &isValid, &key, &read.Capacity,
 			&read.Kinds, &shards)
 		if err != nil {
 			return nil, c, pgerr.Explain("read the sessions of workers", err)
@@ -173,8 +185,10 @@ func (r *Sessions) Read(ctx context.Context, db ledger.DB) (all []Session, c Con
 		for _, k := range kinds {
 			c.Paused[ledger.Kind(k)] = true
 		}
-		for i, k := range limited {
-			c.Limits[ledger.Kind(k)] = limits[i]
+		if limits != "" && c.Limits == nil {
+			if err := json.Unmarshal([]byte(limits), &c.Limits); err != nil {
+				return nil, c, &ledger.CorruptError{What: "limits of starts", Err: err}
+			}
 		}
 		if read.Worker == "" {
 			continue

@@ -48,8 +48,8 @@ const (
 	CannotConnectNow          = "57P03"
 )
 
-// ConcurrencyLimit is the SQLSTATE of a start that would exceed the concurrency limit of its kind.
-const ConcurrencyLimit = "TL008"
+// StartLimit is the SQLSTATE of a start that would exceed a limit.
+const StartLimit = "TL008"
 
 // The classes (first two characters) of SQLSTATEs that this module distinguishes.
 const (
@@ -69,7 +69,7 @@ var (
 	ErrNotMigrated      = errors.New("the database is not migrated (run: taskledger migrate up)")
 	ErrUnavailable      = errors.New("cannot connect to the database")
 	ErrRetryTransaction = errors.New("retry the transaction: it conflicts with a concurrent one")
-	ErrConcurrencyLimit = errors.New("as many tasks of the kind run as its concurrency limit allows")
+	ErrStartLimit       = errors.New("a limit of the kind allows no further start now")
 
 	errArrayNulls = errors.New("the database or the login sets array_nulls = off: reset it")
 	errPooler     = errors.New("a pooler in transaction mode mixes up prepared statements: " +
@@ -167,7 +167,7 @@ func IsPermanent(err error) bool {
 }
 
 // Explain wraps err with the operation op and, where a cure is known, with [ErrUnavailable],
-// [ErrNotMigrated], [ErrRetryTransaction] or [ErrConcurrencyLimit]. It returns nil for nil.
+// [ErrNotMigrated], [ErrRetryTransaction] or [ErrStartLimit]. It returns nil for nil.
 func Explain(op string, err error) error {
 	if err == nil {
 		return nil
@@ -186,8 +186,8 @@ func cureOf(err error) error {
 		return ErrNotMigrated
 	case Is(err, SerializationFailure):
 		return ErrRetryTransaction
-	case Is(err, ConcurrencyLimit):
-		return ErrConcurrencyLimit
+	case Is(err, StartLimit):
+		return ErrStartLimit
 	case Is(err, DuplicateStatement):
 		return errPooler
 	case Is(err, InvalidStatementName):

@@ -53,7 +53,7 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 		_, _, err := ledger.ReadBack(ctx, nil, ledger.Range{}, ledger.BackOptions{Limit: limit})
 		return err
 	},
-	"ledger.ReadConcurrency": after(ledger.ReadConcurrency, ""),
+	"ledger.ReadStartLimits": after(ledger.ReadStartLimits, ""),
 	"ledger.ReadLimits":      after(ledger.ReadLimits, ""),
 	"operator.ReadPaused":    after(operator.ReadPaused, ""),
 	"outbox.ReadParked":      after(outbox.ReadParked, 0),

@@ -50,7 +50,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "the permit of an attempt that has ended is not free",
-		file: "migrations/00021_concurrency.sql", old: "h.type in ('started', 'progressed') and h.attempt = f.attempt",
+		file: "migrations/00021_start_limit.sql", old: "h.type in ('started', 'progressed') and h.attempt = f.attempt",
 		mutated: "h.attempt = f.attempt",
 		faults:  "kill-worker", rules: []string{"unfinished"},
 	},

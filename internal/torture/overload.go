@@ -30,7 +30,8 @@ func (s *stage) limitRunning(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	return ledger.SetConcurrency(ctx, conn, ledger.ConcurrencyLimit{Kind: again.Name(), MaxRunning: 2}, "torture")
+	return ledger.SetStartLimit(ctx, conn, ledger.StartLimit{
+		Name: string(again.Name()), Kinds: map[ledger.Kind]int{again.Name(): 1}, MaxRunning: new(2)}, "torture")
 }
 
 // setLimit sets the limit of the run.

@@ -132,11 +132,13 @@
 //
 // # Limits
 //
-// Concurrency limits are read with the leases. While as many tasks of a kind run, or are on their way to a worker, as
-// its limit allows, its other tasks stay ready. They wait in the dispatcher: they cost no slot, no statement and no
-// event, and delay no other kind. Workers ask for such tasks only while slots are free. The permits in use are read
-// when a limit is set or changed, and every 10 s in case the dispatcher is wrong; events keep them up to date
-// meanwhile. Every 2 s it removes the old rows of permits. Without limits it does none of this.
+// Limits of starts are read with the leases. While as many tasks run, or are on their way to a worker, as a limit
+// allows, its other tasks stay ready, or are parked if the limit is per partition or order key. They wait in the
+// dispatcher: they cost no slot, no statement and no event, and delay no other task. Workers ask for such tasks only
+// while slots are free. The permits and tokens in use are read when a limit is set or changed, and every 10 s in case
+// the dispatcher is wrong; events keep them up to date meanwhile. A timer offers the next tasks of a rate when it
+// allows them, by the database's clock, which is read with the permits. Every 2 s the dispatcher removes the old rows
+// of permits and tokens. Without limits it does none of this.
 //
 // # The lease and epochs
 //

@@ -79,8 +79,11 @@ type office struct {
 	viewed   time.Time        // when the last window was opened that is applied
 	deadline time.Time        // of the lease
 	isActive bool
-	// hasLimits: kinds have concurrency limits
+	// hasLimits: there are limits of starts
 	hasLimits bool
+	clock     clock       // the database's
+	opening   *time.Timer // matches when the gate of a rate opens
+	opensAt   time.Time   // for which opening is set
 }
 
 // peer is a worker's session.
@@ -119,6 +122,8 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 // work gives out tasks until ctx is done or the lease is lost.
 func (o *office) work(ctx context.Context) error {
 	defer o.limited.Close()
+	o.opening = time.AfterFunc(time.Hour, o.open)
+	defer o.opening.Stop()
 	reports, err := o.config.NATS.Subscribe(stream.AllReports, o.receive)
 	if err != nil {
 		return err
@@ -297,7 +302,7 @@ func (o *office) joinAll(all []lease.Session, c lease.Conditions) (hasReports bo
 		}
 	}
 	o.machine.Pause(c.Paused)
-	o.machine.Limit(c.Limits)
+	o.machine.Limit(limitsOf(c.Limits))
 	o.machine.Retry()
 	o.hasLimits = len(c.Limits) > 0
 	o.match()
@@ -423,6 +428,9 @@ func (o *office) take(p *peer, r dispatch.Report) {
 
 // match offers tasks, and requests the reads that the state machine wants. o.mu is held.
 func (o *office) match() {
+	if o.hasLimits {
+		o.machine.Tick(o.databaseTime())
+	}
 	o.machine.Match()
 	for _, offer := range o.machine.Offers() {
 		o.send(offer)
@@ -432,6 +440,10 @@ func (o *office) match() {
 	}
 	if o.machine.WantsWindow() {
 		o.wake.Signal()
+	}
+	if at := o.machine.OpensAt(); !at.IsZero() && !at.Equal(o.opensAt) {
+		o.opensAt = at
+		o.opening.Reset(at.Sub(o.databaseTime()) + openMargin)
 	}
 }
 

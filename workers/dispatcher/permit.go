@@ -7,9 +7,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 )
@@ -19,29 +21,73 @@ var (
 	permitsSQL string
 	//go:embed sql/permits_remove.sql
 	permitsRemoveSQL string
+	//go:embed sql/tokens_tidy.sql
+	tokensTidySQL string
 )
 
 const (
 	// tidyEvery is how often old permits are removed, at most tidyBatch in a statement.
 	tidyEvery = 2 * time.Second
 	tidyBatch = 10_000
-	// rereadEvery is how often the permits in use are read again. The feed keeps them up to date, so this only finds
-	// faults.
+	// rereadEvery is how often the permits and tokens in use are read again. The feed keeps them up to date, so this
+	// only finds faults, and changes of the database's clock.
 	rereadEvery = 10 * time.Second
+	// openMargin is how long after a token can be used again the dispatcher offers a task.
+	openMargin = time.Millisecond
 )
 
-// readPermits reads the permits in use that the state machine wants.
+// clock is the database's time, as an answer has shown it. So it is never ahead, unless the clock was set back.
+type clock struct {
+	at   time.Time // the database's
+	seen time.Time // when the answer arrived
+}
+
+// databaseTime returns the database's time, or zero if it is unknown. o.mu is held.
+func (o *office) databaseTime() time.Time {
+	if o.clock.at.IsZero() {
+		return time.Time{}
+	}
+	return o.clock.at.Add(time.Since(o.clock.seen))
+}
+
+// open offers tasks whose gates have opened.
+func (o *office) open() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.opensAt = time.Time{}
+	o.match()
+}
+
+// limitsOf returns limits for the state machine.
+func limitsOf(limits []lease.StartLimit) []dispatch.Limit {
+	all := make([]dispatch.Limit, 0, len(limits))
+	for _, l := range limits {
+		kinds := make(map[ledger.Kind]int, len(l.Kinds))
+		for i, k := range l.Kinds {
+			kinds[k] = l.Weights[i]
+		}
+		all = append(all, dispatch.Limit{Name: l.Name, Kinds: kinds, Per: l.Per, MaxRunning: l.MaxRunning,
+			Burst: l.Burst, Window: time.Duration(l.WindowUS) * time.Microsecond})
+	}
+	return all
+}
+
+// readPermits reads the permits and tokens in use that the state machine wants.
 func (o *office) readPermits(ctx context.Context) error {
 	o.mu.Lock()
-	kinds := o.machine.PermitReads()
+	names := o.machine.PermitReads()
 	o.mu.Unlock()
-	if len(kinds) == 0 {
+	if len(names) == 0 {
 		return nil
 	}
-	permits, err := o.permits(ctx, kinds)
+	inUse, at, err := o.inUse(ctx, names)
 	o.mu.Lock()
-	for _, kind := range kinds {
-		o.machine.TakePermits(kind, permits[kind], err != nil)
+	if err == nil {
+		o.clock = clock{at: at, seen: time.Now()}
+		o.machine.Tick(at)
+	}
+	for _, name := range names {
+		o.machine.TakePermits(name, inUse[name], err != nil)
 	}
 	o.match()
 	o.mu.Unlock()
@@ -51,28 +97,35 @@ func (o *office) readPermits(ctx context.Context) error {
 	return nil
 }
 
-func (o *office) permits(ctx context.Context, kinds []ledger.Kind) (map[ledger.Kind][]dispatch.Permit, error) {
-	var names pgarray.Builder
-	for _, kind := range kinds {
-		names.Add(string(kind))
-	}
-	rows, err := o.config.DB.Query(ctx, permitsSQL, names.String())
+// inUse reads the permits and tokens of limits that are in use, and the database's time.
+func (o *office) inUse(ctx context.Context, names []string) (map[string]dispatch.InUse, time.Time, error) {
+	var at time.Time
+	rows, err := o.config.DB.Query(ctx, permitsSQL, pgarray.Of(names...))
 	if err != nil {
-		return nil, pgerr.Explain("read permits", err)
+		return nil, at, pgerr.Explain("read permits", err)
 	}
-	permits := map[ledger.Kind][]dispatch.Permit{}
+	all := map[string]dispatch.InUse{}
+	var name string
 	var p dispatch.Permit
-	columns := []any{(*string)(&p.Key.Kind), (*string)(&p.Key.BizID), (*int32)(&p.Version)}
+	var used *int64
+	columns := []any{pgquery.Micros(&at), &name, &p.Value, (*string)(&p.Key.Kind), (*string)(&p.Key.BizID),
+		(*int32)(&p.Version), &used}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
-		if o.only.Has(p.Key) {
-			permits[p.Key.Kind] = append(permits[p.Key.Kind], p)
+		u := all[name]
+		switch {
+		case used != nil:
+			u.Starts = append(u.Starts, dispatch.Start{Value: p.Value, At: time.UnixMicro(*used), Tokens: 1})
+		case name != "" && o.only.Has(p.Key):
+			u.Permits = append(u.Permits, p)
 		}
+		u.At = at
+		all[name] = u
 		return nil
 	})
-	return permits, pgerr.Explain("read permits", err)
+	return all, at, pgerr.Explain("read permits", err)
 }
 
-// tidyPermits removes old permits, and has those in use read again, until ctx is done. While no kind has a limit, it
+// tidyPermits removes old permits, and has those in use read again, until ctx is done. While there is no limit, it
 // executes no statement.
 func (o *office) tidyPermits(ctx context.Context) error {
 	for read := time.Now(); ; {
@@ -87,14 +140,22 @@ func (o *office) tidyPermits(ctx context.Context) error {
 			o.match()
 		}
 		o.mu.Unlock()
-		for removed := tidyBatch; isDue && removed >= tidyBatch; {
-			err := o.config.DB.QueryRow(ctx, permitsRemoveSQL, tidyBatch).Scan(&removed)
-			if err != nil && ctx.Err() == nil {
+		if isDue {
+			o.tidy(ctx, permitsRemoveSQL)
+			o.tidy(ctx, tokensTidySQL)
+		}
+	}
+}
+
+// tidy removes old rows by a statement, until none are left.
+func (o *office) tidy(ctx context.Context, statement string) {
+	for removed := tidyBatch; removed >= tidyBatch; {
+		err := o.config.DB.QueryRow(ctx, statement, tidyBatch).Scan(&removed)
+		if err != nil {
+			if ctx.Err() == nil {
 				o.limited.Warn(o.config.Logger, "cannot remove old permits", "error", err)
 			}
-			if err != nil {
-				break
-			}
+			return
 		}
 	}
 }

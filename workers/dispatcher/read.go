@@ -44,7 +44,7 @@ func eventOf(e *ledger.Event) (dispatch.Event, bool) {
 	d := dispatch.Event{Author: e.Actor, Task: dispatch.Task{
 		Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard, Priority: e.Priority, Position: e.Position,
 		Partition: e.Partition,
-	}}
+	}, IsStart: e.Type == ledger.EventStarted, RecordedAt: e.RecordedAt}
 	switch e.Type.State() {
 	case ledger.StateNone:
 		return d, false

@@ -65,7 +65,7 @@ func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, le
 	if err == nil && isLimited && !a.isExpired() {
 		err = c.start(ctx, a)
 	}
-	if errors.Is(err, ledger.ErrConcurrencyLimit) { // a worker runs it
+	if errors.Is(err, ledger.ErrStartLimit) { // a worker runs it
 		if err = c.rollback(ctx); err == nil {
 			err = c.release(ctx)
 		}

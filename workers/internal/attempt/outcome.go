@@ -338,7 +338,7 @@ func (rec *recorder) unclaimed(err error) {
 	case ledger.IsConflict(err): // another worker was first
 		k.Again(rec.task)
 		return
-	case errors.Is(err, ledger.ErrConcurrencyLimit): // the dispatcher did not know of all that run
+	case errors.Is(err, ledger.ErrStartLimit): // the dispatcher did not know of all that run
 		k.returnLater(rec.task)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -43,7 +44,13 @@ type Dispatcher struct {
 
 	weights map[string]float64 // by partition; 1 without an entry
 
-	gates map[ledger.Kind]*gate // of the kinds with a concurrency limit; nil: no kind has had one
+	// Of limits of starts; nil: there has been none.
+	limits   map[string]*limit
+	limitsOf map[ledger.Kind][]*limit       // ordered by name
+	waiting  map[*gate]map[ledger.Kind]bool // the gates for which tasks wait, or have
+	opensAt  time.Time                      // not after the next gate of a rate opens for which tasks wait; zero: none
+	served   int64                          // the number of offers to kinds with limits
+	now      time.Time                      // the database's
 }
 
 // New returns a dispatcher that is not active yet. At most limit tasks of a kind and priority are ready in memory, and
@@ -126,6 +133,9 @@ func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by
 	}
 	for kind, shards := range kinds {
 		q := d.queue(kind)
+		if q.parked > 0 {
+			d.unparkAll(kind)
+		}
 		_, isOfKind := s.Kinds[kind]
 		q.setSession(s, isOfKind)
 		before := q.size
@@ -155,7 +165,7 @@ func (d *Dispatcher) tidy(q *queue) {
 		return
 	}
 	delete(d.busy, q.kind)
-	if q.shards == 0 && q.filled() == 0 {
+	if q.shards == 0 && q.filled() == 0 && q.parked == 0 {
 		delete(d.queues, q.kind)
 		delete(d.spilled, q.kind)
 		delete(d.due, q.kind)
@@ -320,7 +330,7 @@ func (d *Dispatcher) adopt(s *session, r Report) {
 		}
 		t.isBeingRead = false
 		s.assign(t, h.Number)
-		d.noteOnWay(t.Key, true)
+		d.noteOnWay(t, true)
 	}
 	if s.adopted = r.Through; !s.hasAnswered() {
 		d.probe(s) // asks for the next ones
@@ -352,9 +362,7 @@ func (d *Dispatcher) enqueue(t *task) {
 		d.run(t)
 		return
 	}
-	if g := d.gates[t.Key.Kind]; g != nil {
-		t.isHolder = g.uses[t.Key].isHeld
-	}
+	t.isHolder = d.isHolder(&t.Task)
 	q := d.queue(t.Key.Kind)
 	// If the shard has another ready task, no session has room for one, or Match considers it already.
 	isNews := t.owner != nil || !q.filled().Has(t.Shard)

@@ -1,11 +1,15 @@
 package dispatch
 
+import "time"
+
 // Event is an event of the feed, as far as the dispatcher needs it.
 type Event struct {
 	Task
 
-	Change Change
-	Author string // the actor of the event
+	Change     Change
+	Author     string // the actor of the event
+	IsStart    bool   // an attempt begins, and uses tokens
+	RecordedAt time.Time
 }
 
 // Change is an event's effect on a task.
@@ -161,6 +165,8 @@ func (d *Dispatcher) takeOut(t *task) {
 		q := d.queues[t.Key.Kind]
 		d.remove(q, t)
 		d.tidy(q)
+	case parked:
+		d.takeFromGate(t)
 	case running:
 		delete(d.running[t.Actor], t.Key)
 		if len(d.running[t.Actor]) == 0 {
@@ -172,7 +178,7 @@ func (d *Dispatcher) takeOut(t *task) {
 		}
 		t.session.holds--
 		t.session = nil
-		d.noteOnWay(t.Key, false)
+		d.noteOnWay(t, false)
 	default: // it is in no list
 	}
 	t.place = outside

@@ -10,11 +10,16 @@ import (
 
 // limit sets the limit of the test's kind, and answers the reads of permits.
 func (s *shop) limit(n int, permits ...Permit) {
-	s.Limit(map[ledger.Kind]int{testKind: n})
-	for _, kind := range s.PermitReads() {
-		s.TakePermits(kind, permits, false)
+	s.Limit(limitOf(n))
+	for _, name := range s.PermitReads() {
+		s.TakePermits(name, InUse{Permits: permits}, false)
 	}
 	s.exchange()
+}
+
+// limitOf returns the limit of the test's kind.
+func limitOf(n int) []Limit {
+	return []Limit{{Name: "one", Kinds: map[ledger.Kind]int{testKind: 1}, MaxRunning: n}}
 }
 
 func permitOf(id string, version ledger.Version) Permit {
@@ -59,7 +64,7 @@ func TestGateHoldsTasksBack(t *testing.T) {
 	s.Limit(nil)
 	s.exchange()
 	same(t, "tasks without a limit", len(a.got)+len(b.got) >= 10, true)
-	same(t, "gates", len(s.gates), 0)
+	same(t, "gates", len(s.limits), 0)
 }
 
 // Until the permits are read, no task is offered. Then tasks that workers in SQL run count.
@@ -67,24 +72,24 @@ func TestGateIsClosedUntilThePermitsAreRead(t *testing.T) {
 	s := newShop(100)
 	a := s.join("a", "1", 10, 10, ledger.AllShards)
 	s.begin()
-	s.Limit(map[ledger.Kind]int{testKind: 3})
+	s.Limit(limitOf(3))
 	s.apply(tasksFrom(1, 9)...)
 	same(t, "tasks before the read", len(a.got), 0)
 	reads := s.PermitReads()
-	same(t, "reads", reads, []ledger.Kind{testKind})
+	same(t, "reads", reads, []string{"one"})
 	same(t, "reads at the same time", len(s.PermitReads()), 0)
 	s.apply(available("x1", 100).as(Ended, 3, "sql"), available("x3", 102).as(Begun, 2, "sql"))
-	s.TakePermits(testKind, []Permit{permitOf("x1", 2), permitOf("x2", 2)}, false)
+	s.TakePermits("one", InUse{Permits: []Permit{permitOf("x1", 2), permitOf("x2", 2)}}, false)
 	s.exchange()
 	same(t, "tasks next to two that run", a.got, []string{"t1"})
-	s.TakePermits(testKind, nil, false) // without a request
+	s.TakePermits("one", InUse{}, false) // without a request
 	s.exchange()
 	same(t, "tasks after an answer without a request", len(a.got), 1)
 	s.RereadPermits()
 	s.PermitReads()
-	s.TakePermits(testKind, nil, true)
-	same(t, "reads after one has failed", s.PermitReads(), []ledger.Kind{testKind})
-	s.TakePermits(testKind, nil, false) // x2 and x3 have ended, and the feed was not there
+	s.TakePermits("one", InUse{}, true)
+	same(t, "reads after one has failed", s.PermitReads(), []string{"one"})
+	s.TakePermits("one", InUse{}, false) // x2 and x3 have ended, and the feed was not there
 	s.exchange()
 	same(t, "tasks after the permits were read again", len(a.got), 3)
 }
@@ -133,7 +138,7 @@ func TestGateAfterQuickTasks(t *testing.T) {
 		if e.Change == Begun {
 			s.apply(available("t2", 2).as(Ended, 3, "a"))
 		}
-		same(t, "permits that are not used", s.gates[testKind].returned, 0)
+		same(t, "permits that are not used", s.limits["one"].gates[""].returned, 0)
 	}
 }
 
@@ -151,7 +156,7 @@ func TestTaskWithAPermitPassesAClosedGate(t *testing.T) {
 	s.Leave("a")
 	s.apply()
 	same(t, "tasks of b after a is gone", b.got, []string{"t5"})
-	same(t, "uses", len(s.gates[testKind].uses), 1)
+	same(t, "uses", len(s.limits["one"].uses), 1)
 	s.apply(available("t5", 5).as(Begun, 3, "b"))
 	same(t, "tasks of b after the take-over", len(b.got), 1)
 	s.apply(available("t5", 5).as(Ended, 4, "b"))
@@ -163,7 +168,7 @@ func TestPermitsOfReadyTasksAreReadLater(t *testing.T) {
 	s := newShop(100)
 	a := s.join("a", "1", 10, 10, ledger.AllShards)
 	s.Activate(0)
-	s.Limit(map[ledger.Kind]int{testKind: 1})
+	s.Limit(limitOf(1))
 	lost := available("t7", 7).as(Begun, 2, "gone").Task
 	for _, r := range s.Reads() {
 		var tasks []Task
@@ -175,7 +180,7 @@ func TestPermitsOfReadyTasksAreReadLater(t *testing.T) {
 	s.exchange()
 	same(t, "tasks before the permits are known", len(a.got), 0)
 	for _, kind := range s.PermitReads() {
-		s.TakePermits(kind, []Permit{permitOf("t7", 2)}, false)
+		s.TakePermits(kind, InUse{Permits: []Permit{permitOf("t7", 2)}}, false)
 	}
 	s.exchange()
 	same(t, "tasks", a.got, []string{"t7"})
@@ -203,9 +208,9 @@ func TestGateDelaysNoOtherKind(t *testing.T) {
 	report()
 	report()
 	s.begin()
-	s.Limit(map[ledger.Kind]int{testKind: 0})
+	s.Limit(limitOf(0))
 	for _, kind := range s.PermitReads() {
-		s.TakePermits(kind, nil, false)
+		s.TakePermits(kind, InUse{}, false)
 	}
 	s.Apply(s.Open(), append(tasksFrom(1, 50), ofKind(otherKind, "o1", 60), ofKind(otherKind, "o2", 61)))
 	report()

@@ -22,8 +22,11 @@ func (d *Dispatcher) Match() {
 		d.addRoomier(s)
 	}
 	clear(d.roomier)
-	for _, kind := range slices.Sorted(maps.Keys(d.due)) {
-		d.matchKind(d.due[kind])
+	due := slices.SortedFunc(maps.Values(d.due), func(a, b *queue) int { // kinds with one limit take turns
+		return cmp.Or(cmp.Compare(a.served, b.served), cmp.Compare(a.kind, b.kind))
+	})
+	for _, q := range due {
+		d.matchKind(q)
 	}
 	clear(d.due)
 }
@@ -156,8 +159,8 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 	o := Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo, Number: s.sent + 1,
 		Adopted: s.adopted}
 	for size := 0; len(o.Tasks) < n && size < maxOfferBytes; {
-		t := q.next(s)
-		if t == nil || !d.mayOffer(t) {
+		t := d.admit(q, s)
+		if t == nil {
 			break
 		}
 		q.serve(s, t, d.weights)
@@ -165,13 +168,17 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 		size += len(t.Content) + len(t.Key.BizID)
 		s.sent++
 		s.assign(t, s.sent)
-		d.noteOnWay(t.Key, true)
+		d.noteOnWay(t, true)
 		q.turn = (q.turn + 1) % len(q.sessions)
 		o.Tasks = append(o.Tasks, t.Task)
 		t.Content = nil // the next worker that gets the task reads it
 	}
 	if len(o.Tasks) == 0 {
 		return 0
+	}
+	if len(d.limitsOf[q.kind]) > 0 {
+		d.served++
+		q.served = d.served
 	}
 	s.given[q.kind] += int64(len(o.Tasks))
 	s.unconfirmed[q.kind] = s.sent

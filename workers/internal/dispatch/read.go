@@ -19,6 +19,9 @@ const (
 // fits reports whether a task that becomes available is taken into memory, because the ledger contains no earlier task
 // of its lane that is not.
 func (d *Dispatcher) fits(q *queue, t *Task) bool {
+	if q.parked >= d.limit {
+		return false
+	}
 	l := &q.levels[levelOf(t)]
 	one := l.known(t.Partition)
 	if one == nil {
@@ -214,8 +217,8 @@ func (d *Dispatcher) Searches() (searches []Search) {
 // WantsReads reports whether [Dispatcher.Reads], [Dispatcher.Searches], [Dispatcher.Unverified] or
 // [Dispatcher.PermitReads] would return anything.
 func (d *Dispatcher) WantsReads() bool {
-	for _, g := range d.gates {
-		if g.wantsRead && !g.isReading {
+	for _, l := range d.limits {
+		if l.wantsRead && !l.isReading {
 			return true
 		}
 	}
@@ -232,7 +235,7 @@ func (d *Dispatcher) WantsReads() bool {
 
 // wants reports whether tasks of a lane should be read.
 func (d *Dispatcher) wants(q *queue, l *level, one *lane) bool {
-	return one.isSpilled && !one.isReading && q.shards != 0 && one.size <= d.part(l)/2 &&
+	return one.isSpilled && !one.isReading && q.shards != 0 && q.parked < d.limit && one.size <= d.part(l)/2 &&
 		(one.size == 0 || l.size < 2*d.most())
 }
 

@@ -13,6 +13,7 @@ type place int
 const (
 	outside place = iota // not placed yet, or no longer in memory
 	ready
+	parked   // it waits for the gate of its value, and would be ready
 	assigned // to a session, under a number
 	running  // by a worker whose session has not answered, or which has none
 	doubtful // until a window is applied that was opened later
@@ -30,10 +31,11 @@ type task struct {
 	ticket  int64    // if doubtful or gone: the last window opened before
 	// isUnverified is set if only a worker has named the task, and not the ledger.
 	isUnverified bool
-	isBeingRead  bool // to verify it
-	isHolder     bool // it holds a permit of its kind's limit; set when it becomes ready
-	isReturned   bool // if doubtful: its worker has given it back, or ended it
-	index        int  // in the heap, if ready
+	isBeingRead  bool  // to verify it
+	isHolder     bool  // it holds a permit of its kind's limit; set when it becomes ready
+	isReturned   bool  // if doubtful: its worker has given it back, or ended it
+	gate         *gate // if parked
+	index        int   // in the heap, if ready or parked
 }
 
 // isBefore reports whether a ready task is offered before another: first those that hold a permit.
@@ -84,6 +86,8 @@ type queue struct {
 	holders int                           // tasks in levels that hold a permit
 	reading int                           // lanes that are read
 	moved   map[ledger.Key]ledger.Version // while lanes are read: the tasks changed by events
+	parked  int                           // tasks that wait for the gates of their values
+	served  int64                         // with limits: a number that rises with the last offer
 	// turns counts, for each set of shards that a session takes, the offers while tasks of several priorities waited.
 	turns map[ledger.ShardSet]int
 	// owned are ready tasks that one session alone may have, because its worker has begun them. However many a worker

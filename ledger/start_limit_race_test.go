@@ -50,7 +50,7 @@ func TestLoweredConcurrencyLimitCountsStartsInFlight(t *testing.T) {
 			for i := 10; i < 15; i++ {
 				if err := appendGated(t, db, i, 1, ledger.EventStarted); err == nil {
 					started = append(started, i)
-				} else if !errors.Is(err, ledger.ErrConcurrencyLimit) {
+				} else if !errors.Is(err, ledger.ErrStartLimit) {
 					t.Fatal(err)
 				}
 			}
@@ -85,7 +85,7 @@ func TestStartWhileAConcurrencyLimitIsLowered(t *testing.T) {
 			mustAppend(t, operator, 1, 1, ledger.EventStarted)
 			mustCommit(t, operator)
 			err := <-result
-			if !errors.Is(err, ledger.ErrConcurrencyLimit) && !errors.Is(err, ledger.ErrRetryTransaction) {
+			if !errors.Is(err, ledger.ErrStartLimit) && !errors.Is(err, ledger.ErrRetryTransaction) {
 				t.Errorf("a second start: %v, want a refusal", err)
 			}
 		})
@@ -138,14 +138,14 @@ func TestPermitsUnderAnOldSnapshot(t *testing.T) {
 	count(t, old, "select count(*) from taskledger.permit")
 	const rows, batch = 5000, 1000
 	ledgertest.ExecAsOwner(t, db, `
-		insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
-		select 'test.gated', 1, g, 'test.gated', 'g-0', 2, 1 from generate_series(2, $1::integer) g`, rows)
+		insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+		select 'test.gated', '', 1, g, 'test.gated', 'g-0', 2, 1 from generate_series(2, $1::integer) g`, rows)
 	conn, err := db.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	const free = "select taskledger_internal.free_permits('test.gated')"
+	const free = "select running from taskledger.limit_use"
 	remove := fmt.Sprintf("select taskledger_internal.remove_permits(%d)", batch)
 	for range rows / batch {
 		if n := buffers(t, conn, remove); n > 50*batch { // a quadratic search reads thousands for each row

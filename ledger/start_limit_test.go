@@ -22,8 +22,8 @@ const gated = ledger.Kind("test.gated")
 // limitConcurrency sets the concurrency limit of kind gated.
 func limitConcurrency(t testing.TB, db ledger.DB, n int) {
 	t.Helper()
-	limit := ledger.ConcurrencyLimit{Kind: gated, MaxRunning: n}
-	if err := ledger.SetConcurrency(t.Context(), db, limit, "alice"); err != nil {
+	limit := ledger.StartLimit{Name: string(gated), Kinds: map[ledger.Kind]int{gated: 1}, MaxRunning: &n}
+	if err := ledger.SetStartLimit(t.Context(), db, limit, "alice"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -62,14 +62,14 @@ func mustAppend(t testing.TB, db ledger.DB, i int, after ledger.Version, e ledge
 // mustBeFull fails the test unless the limit refuses the start of a task.
 func mustBeFull(t testing.TB, db ledger.DB, i int, after ledger.Version) {
 	t.Helper()
-	if err := appendGated(t, db, i, after, ledger.EventStarted); !errors.Is(err, ledger.ErrConcurrencyLimit) {
-		t.Fatalf("start of task %d: %v, want ErrConcurrencyLimit", i, err)
+	if err := appendGated(t, db, i, after, ledger.EventStarted); !errors.Is(err, ledger.ErrStartLimit) {
+		t.Fatalf("start of task %d: %v, want ErrStartLimit", i, err)
 	}
 }
 
-func concurrencyOf(t testing.TB, db ledger.DB) ledger.ConcurrencyStatus {
+func concurrencyOf(t testing.TB, db ledger.DB) ledger.StartLimitStatus {
 	t.Helper()
-	all, err := ledger.ReadConcurrency(t.Context(), db, "", 10)
+	all, err := ledger.ReadStartLimits(t.Context(), db, "", 10)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%v, %v, want one limit", all, err)
 	}
@@ -97,7 +97,7 @@ func TestPermitOfAnAttempt(t *testing.T) {
 	mustBeFull(t, db, 2, 1)
 	mustAppend(t, db, 1, 2, ledger.EventSucceeded)
 	mustAppend(t, db, 2, 1, ledger.EventStarted)
-	if got := concurrencyOf(t, db); got.Running != 1 || got.MaxRunning != 1 {
+	if got := concurrencyOf(t, db); got.Running != 1 || *got.MaxRunning != 1 {
 		t.Errorf("%+v, want 1 of 1", got)
 	}
 }
@@ -117,8 +117,8 @@ func TestPermitsOfAGroup(t *testing.T) {
 		switch {
 		case r.Err == nil:
 			started++
-		case !errors.Is(r.Err, ledger.ErrConcurrencyLimit):
-			t.Errorf("start of task %d: %v, want ErrConcurrencyLimit", i, r.Err)
+		case !errors.Is(r.Err, ledger.ErrStartLimit):
+			t.Errorf("start of task %d: %v, want ErrStartLimit", i, r.Err)
 		}
 	}
 	if started != 3 {
@@ -152,7 +152,7 @@ func TestConcurrencyLimitChanges(t *testing.T) {
 		mustAppend(t, db, i, 2, ledger.EventSucceeded)
 	}
 	mustBeFull(t, db, 13, 1)
-	if ok, err := ledger.RemoveConcurrency(t.Context(), db, gated); !ok || err != nil {
+	if ok, err := ledger.RemoveStartLimit(t.Context(), db, string(gated)); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	for i := range 5 {
@@ -206,15 +206,15 @@ func TestConcurrencyLimitOfAnInsert(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ids := range [][]string{{"g-1"}, {"g-1", "g-2"}} {
-		if _, err := db.Exec(t.Context(), start, ids); !pgerr.Is(err, pgerr.ConcurrencyLimit) {
+		if _, err := db.Exec(t.Context(), start, ids); !pgerr.Is(err, pgerr.StartLimit) {
 			t.Errorf("insert of %v: %v, want TL008", ids, err)
 		}
 	}
 	for _, statement := range []string{
-		"insert into taskledger.permit (name, slot, n) values ('test.gated', 2, 0)",
-		"update taskledger.concurrency_limit set max_running = 5",
+		"insert into taskledger.permit (name, value, slot, n) values ('test.gated', '', 2, 0)",
+		"update taskledger.start_limit set max_running = 5",
 		"delete from taskledger.permit",
-		"alter table taskledger.event disable trigger event_permit",
+		"alter table taskledger.event disable trigger event_permits",
 		"select taskledger_internal.remove_permits(1)",
 	} {
 		if _, err := db.Exec(t.Context(), statement); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
@@ -226,31 +226,76 @@ func TestConcurrencyLimitOfAnInsert(t *testing.T) {
 	}
 }
 
-func TestInvalidConcurrencyLimit(t *testing.T) {
+func TestInvalidStartLimit(t *testing.T) {
 	t.Parallel()
 	db := ledgertest.Pool(t, "operator")
+	const name = "partner-x"
+	one := map[ledger.Kind]int{gated: 1}
+	minute := func(starts, burst int) *ledger.StartRate {
+		return &ledger.StartRate{Starts: starts, Period: time.Minute, Burst: burst}
+	}
 	for _, c := range []struct {
-		limit ledger.ConcurrencyLimit
+		limit ledger.StartLimit
 		want  string
 	}{
 		{
-			limit: ledger.ConcurrencyLimit{Kind: gated, MaxRunning: -1},
-			want:  `set concurrency limit: invalid max_running "-1": must be between 0 and 10000`,
+			limit: ledger.StartLimit{Name: name, Kinds: one, MaxRunning: new(-1)},
+			want:  `set limit: invalid max_running "-1": must be between 0 and 10000`,
 		},
 		{
-			limit: ledger.ConcurrencyLimit{Kind: gated, MaxRunning: 10_001},
-			want:  `set concurrency limit: invalid max_running "10001": must be between 0 and 10000`,
+			limit: ledger.StartLimit{Name: name, Kinds: one, MaxRunning: new(10_001)},
+			want:  `set limit: invalid max_running "10001": must be between 0 and 10000`,
 		},
 		{
-			limit: ledger.ConcurrencyLimit{Kind: "taskledger.alarm", MaxRunning: 1},
-			want:  `set concurrency limit: invalid kind "taskledger.alarm": must not be one of taskledger itself`,
+			limit: ledger.StartLimit{Name: "taskledger.alarm", Kinds: one, MaxRunning: new(1)},
+			want:  `set limit: invalid name of a limit "taskledger.alarm": must not be one of taskledger itself`,
 		},
 		{
-			limit: ledger.ConcurrencyLimit{MaxRunning: 1},
-			want:  "set concurrency limit: invalid kind: must not be empty",
+			limit: ledger.StartLimit{Name: name, Kinds: map[ledger.Kind]int{"taskledger.alarm": 1}, MaxRunning: new(1)},
+			want:  `set limit: invalid kind "taskledger.alarm": must not be one of taskledger itself`,
+		},
+		{
+			limit: ledger.StartLimit{Name: "partner x", Kinds: one, MaxRunning: new(1)},
+			want:  `set limit: invalid name of a limit "partner x": must have the form of a kind`,
+		},
+		{
+			limit: ledger.StartLimit{Name: name, MaxRunning: new(1)},
+			want:  "set limit: invalid kinds: must not be empty",
+		},
+		{
+			limit: ledger.StartLimit{Name: name, Kinds: one},
+			want:  `set limit: invalid limit "partner-x": must have a maximum of running tasks or a rate`,
+		},
+		{
+			limit: ledger.StartLimit{Name: name, Kinds: one, MaxRunning: new(1), Per: "tenant"},
+			want:  `set limit: invalid per "tenant": must be partition or order_key`,
+		},
+		{
+			limit: ledger.StartLimit{Name: name, Kinds: one, Rate: minute(0, 0)},
+			want:  `set limit: invalid rate "0": must be between 1 and 100000000; MaxRunning 0 lets no task start`,
+		},
+		{
+			limit: ledger.StartLimit{Name: name, Kinds: one, Rate: &ledger.StartRate{Starts: 1, Period: time.Hour * 2}},
+			want:  `set limit: invalid period "2h0m0s": must be a second, a minute, an hour or a day`,
+		},
+		{
+			limit: ledger.StartLimit{Name: name, Kinds: one, Rate: minute(10, 3)},
+			want:  `set limit: invalid burst "3": must be between 1 and 10000, and divide the rate of 10`,
+		},
+		{
+			limit: ledger.StartLimit{Name: name, Kinds: one, Rate: minute(20_002, 10_001)},
+			want:  `set limit: invalid burst "10001": must be between 1 and 10000, and divide the rate of 20002`,
+		},
+		{
+			limit: ledger.StartLimit{Name: name, Kinds: map[ledger.Kind]int{gated: 6}, Rate: minute(10, 5)},
+			want:  `set limit: invalid weight of test.gated "6": must be between 1 and the rate's burst of 5`,
+		},
+		{
+			limit: ledger.StartLimit{Name: name, Kinds: map[ledger.Kind]int{gated: 2}, MaxRunning: new(5)},
+			want:  `set limit: invalid weight of test.gated "2": needs a rate`,
 		},
 	} {
-		err := ledger.SetConcurrency(t.Context(), db, c.limit, "")
+		err := ledger.SetStartLimit(t.Context(), db, c.limit, "")
 		var invalid *ledger.InvalidError
 		if !errors.As(err, &invalid) {
 			t.Errorf("%+v: %v, want an InvalidError", c.limit, err)
@@ -306,7 +351,7 @@ func crowd(t *testing.T, db *pgxpool.Pool, programs, tasks int, change func(i in
 					if err == nil {
 						break
 					}
-					if !errors.Is(err, ledger.ErrConcurrencyLimit) {
+					if !errors.Is(err, ledger.ErrStartLimit) {
 						t.Error(err)
 						return
 					}
@@ -374,14 +419,19 @@ func TestConcurrencyLimitNeedsPermits(t *testing.T) {
 	const tasks = 300
 	db := gate(t, 2, tasks)
 	ledgertest.ExecAsOwner(t, db, `
-		create or replace function taskledger_internal.take_permit() returns trigger
+		create or replace function taskledger_internal.take_permits() returns trigger
 		language plpgsql volatile security definer as $$
 		begin
-		  if (select c.running >= c.max_running from taskledger.concurrency c where c.kind = new.kind) then
+		  if (select count(*) >= 2
+		        from taskledger.event e
+		       where e.type = 'started' and e.biz_id <> new.biz_id and not exists (
+		         select from taskledger.event f
+		          where f.kind = e.kind and f.biz_id = e.biz_id and f.version = e.version + 1)) then
 		    raise exception 'full' using errcode = 'TL008';
 		  end if;
-		  insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
-		  values (new.kind, 100 + substr(new.biz_id, 3)::integer, 0, new.kind, new.biz_id, new.version, new.attempt);
+		  insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+		  values (new.kind, '', 100 + substr(new.biz_id, 3)::integer, 0, new.kind, new.biz_id, new.version,
+		          new.attempt);
 		  return null;
 		end
 		$$`)

@@ -1,0 +1,1015 @@
+-- Limits of starts: how many tasks may run at a time, and how many may start in a period, over all workers.
+-- Owner: package ledger.
+--
+--   start_limit, limited_kind  written by set_start_limit and remove_start_limit (limit --concurrency, --rate)
+--   start_limits_set           drawn from by set_start_limit
+--   permit, start_token        written by the trigger of event, by set_start_limit, remove_permits and tidy_tokens
+--
+-- Other packages read the views limited_kinds, start_limits, permits, recent_starts and limit_use, and call
+-- remove_permits and tidy_tokens.
+--
+-- A limit has a name, and covers kinds. A kind's own limit has the kind's name. A limit per partition or order key has
+-- a count of its own for each value of that column, and does not apply to tasks without one. The trigger
+-- event_permits takes what each limit of the kind demands, in the order of names, in each statement that inserts the
+-- event started. So no program, no dispatcher and no role can start one task too many: the statement fails with
+-- SQLSTATE TL008.
+--
+-- At most max_running at a time: a start takes a permit, which is one of the slots 1 to max_running. The newest row of
+-- a slot, the one with the highest n, counts. Its attempt holds the slot while it is the last attempt of its task and
+-- runs: its end is an event, and stays true. A start locks the newest row of a free slot, passes over rows that others
+-- have locked, and inserts the row n + 1. So starts neither wait for each other nor update a row. Rows are removed from
+-- the oldest on, and never while a start has locked them. So a start that has stood still for hours cannot insert a
+-- row n + 1 that existed before: it does not find row n any more, or n + 1 still exists.
+--
+-- At most rate starts in a period: a limit has burst tokens, and a token may be used once in a window, which is the
+-- period * burst / rate. So at most burst starts are in any interval of one window, and as burst divides rate, at most
+-- rate starts are in any interval of one period. The tokens form a ring: row n + burst is the next use of the token of
+-- row n. A start takes the oldest use that is not locked, if it is older than the window, by the database's clock.
+-- A start of weight w takes w tokens. The cost does not depend on history or on the rate.
+--
+-- A limit for all tasks has its slots and tokens from the beginning. Those of a value are made by the starts that need
+-- them. A first row (slots: n = 0; tokens: n <= 0) stays as long as the slot or the ring of the value: so a start with
+-- an old snapshot cannot make it twice.
+
+-- +goose Up
+
+create table taskledger.start_limit (
+  name        text collate "C" primary key check (name <> '' and octet_length(name) <= 128),
+  per         text collate "C" check (per in ('partition', 'order_key')),
+  max_running integer check (max_running between 0 and 10000),
+  rate        integer check (rate between 1 and 100000000),
+  period_s    integer check (period_s in (1, 60, 3600, 86400)),
+  burst       integer check (burst between 1 and 10000 and rate % burst = 0),
+  window_us   bigint check (window_us > 0),
+  ring        bigint,
+  actor       text not null,
+  updated_at  timestamptz not null default clock_timestamp(),
+  check (max_running is not null or rate is not null),
+  check (num_nulls(rate, period_s, burst, window_us, ring) in (0, 5)),
+  check (not starts_with(name, 'taskledger.')),
+  check (updated_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'));
+
+comment on table taskledger.start_limit is
+  'Internal: limits of starts, as set by operators. window_us: how long a token cannot be used again. ring: of tokens; '
+  'a change of burst begins another.';
+
+create table taskledger.limited_kind (
+  kind   text collate "C" not null,
+  name   text collate "C" not null references taskledger.start_limit on delete cascade,
+  weight integer not null default 1 check (weight between 1 and 10000),
+  primary key (kind, name),
+  check (not starts_with(kind, 'taskledger.')));
+
+create index limited_kind_name on taskledger.limited_kind (name);
+
+comment on table taskledger.limited_kind is
+  'Internal: which limits a kind has. weight: how many tokens of its rate a start takes.';
+
+create view taskledger.limited_kinds as
+select k.kind, k.name, k.weight from taskledger.limited_kind k;
+
+comment on view taskledger.limited_kinds is 'The kinds with limits of starts, and the names of these limits.';
+
+-- As limits_set: a start searches for limits of its kind only if there has ever been one.
+create sequence taskledger.start_limits_set;
+
+comment on sequence taskledger.start_limits_set is
+  'Internal: how often a limit of starts has been set; null while there has been none.';
+
+create table taskledger.permit (
+  n        bigint not null,
+  taken_at timestamptz not null default clock_timestamp(),
+  slot     integer not null check (slot > 0),
+  version  integer,
+  attempt  integer,
+  name     text collate "C" not null,
+  value    text collate "C" not null,
+  kind     text collate "C",
+  biz_id   text collate "C",
+  primary key (name, value, slot, n))
+  with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+
+comment on table taskledger.permit is
+  'Internal: who has held which slot of a limit. The row with the highest n of each slot counts. name and value: of '
+  'the limit; value is empty if the limit has one count. kind, biz_id and attempt: of the holder, null if there has '
+  'been none.';
+
+create table taskledger.start_token (
+  ring     bigint not null,
+  n        bigint not null,
+  taken_at timestamptz not null default clock_timestamp(),
+  value    text collate "C" not null,
+  primary key (ring, value, n))
+  with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+
+comment on table taskledger.start_token is
+  'Internal: when the tokens of a rate were used. Row n + burst is the next use of the token of row n.';
+
+create view taskledger.start_limits as
+select l.name, k.kinds, k.weights, l.per, l.max_running, l.rate, l.period_s, l.burst, l.window_us, l.actor, l.updated_at
+  from taskledger.start_limit l
+ cross join lateral (
+   select array_agg(k.kind order by k.kind) as kinds, array_agg(k.weight order by k.kind) as weights
+     from taskledger.limited_kind k
+    where k.name = l.name) k;
+
+comment on view taskledger.start_limits is
+  'The limits of starts. kinds and weights: of the kinds that a limit covers. per: the column whose values have counts '
+  'of their own, or null. max_running: how many of the tasks may run at a time. rate: how many may start in period_s '
+  'seconds, and burst of them in window_us microseconds.';
+
+-- The walk goes down from the highest slot, and reads the newest row of each slot alone: an old transaction may keep
+-- any number of removed rows from being vacuumed. Index: primary key.
+create view taskledger.newest_permits as
+select l.name, w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at
+  from taskledger.start_limit l
+ cross join lateral (
+   with recursive walk as (
+    (select p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at
+       from taskledger.permit p
+      where p.name = l.name
+      order by p.value desc, p.slot desc, p.n desc
+      limit 1)
+      union all
+     select q.value, q.slot, q.n, q.kind, q.biz_id, q.version, q.attempt, q.taken_at
+       from walk above
+      cross join lateral (
+        select p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at
+          from taskledger.permit p
+         where p.name = l.name and (p.value, p.slot) < (above.value, above.slot)
+         order by p.value desc, p.slot desc, p.n desc
+         limit 1) q)
+   select w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at from walk w) w
+ where l.max_running is not null;
+
+comment on view taskledger.newest_permits is
+  'Internal: the newest row of each slot of each limit, whether or not its attempt runs.';
+
+-- The newest row of each slot of a limit, if its attempt runs. Attempts are counted from 1 in each run: a row from
+-- before the run is of another attempt. The limits keep the planner on the indexes.
+create view taskledger.permits as
+select p.name, p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, h.actor
+  from taskledger.newest_permits p
+ cross join lateral (
+   select e.type, e.version, e.attempt, e.actor
+     from taskledger.event e
+    where e.kind = p.kind and e.biz_id = p.biz_id
+    order by e.version desc
+    limit 1) h
+ where h.type in ('started', 'progressed') and h.attempt = p.attempt
+   and (h.version = p.version or taskledger_internal.args_version(p.kind, p.biz_id) <= p.version);
+
+comment on view taskledger.permits is
+  'The permits of running attempts, with the worker that runs each. name: of the limit. value: of the column that the '
+  'limit is per, else empty.';
+
+-- Index: primary key; the walk goes from value to value.
+create view taskledger.start_rings as
+select l.name, l.ring, l.burst, l.window_us * interval '1 microsecond' as "window", v.value, v.n as newest
+  from taskledger.start_limit l
+ cross join lateral (
+   with recursive walk as (
+    (select t.value, t.n
+       from taskledger.start_token t
+      where t.ring = l.ring
+      order by t.value desc, t.n desc
+      limit 1)
+      union all
+     select q.value, q.n
+       from walk above
+      cross join lateral (
+        select t.value, t.n
+          from taskledger.start_token t
+         where t.ring = l.ring and t.value < above.value
+         order by t.value desc, t.n desc
+         limit 1) q)
+   select w.value, w.n from walk w) v;
+
+comment on view taskledger.start_rings is
+  'Internal: the rings of tokens, for each value of a limit, with the number of their newest use.';
+
+create view taskledger.recent_starts as
+select r.name, r.value, t.taken_at
+  from taskledger.start_rings r
+  join taskledger.start_token t on t.ring = r.ring and t.value = r.value and t.n > r.newest - r.burst
+ where t.taken_at > clock_timestamp() - r."window";
+
+comment on view taskledger.recent_starts is
+  'When the tokens of rates were used that cannot be used again yet.';
+
+-- How many attempts hold a permit, over all values of the limit.
+create view taskledger.limit_use as
+select l.name, (select count(*) from taskledger.permits p where p.name = l.name) as running,
+       (select min(p.taken_at) from taskledger.permits p where p.name = l.name) as oldest_at,
+       (select min(s.taken_at) + l.window_us * interval '1 microsecond'
+          from taskledger.recent_starts s
+         where l.rate is not null and s.name = l.name
+        having count(*) >= l.burst) as next_at
+  from taskledger.start_limit l;
+
+comment on view taskledger.limit_use is
+  'The use of each limit. running: the attempts that hold a permit; after a limit was lowered these can be more than '
+  'it allows, until they end. oldest_at: since when the first of them has. next_at: when the next task can start, if '
+  'the rate allows none now; only of limits with one count.';
+
+-- The values of a task's columns are those of the event that begins its run: a worker's event cannot change them.
+-- +goose StatementBegin
+create function taskledger_internal.limit_value(per text, kind text, biz_id text) returns text
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  of_run record;
+begin
+  if per is null then
+    return '';
+  end if;
+  select e.partition, e.order_key into of_run
+    from taskledger.event e
+   where e.kind = limit_value.kind and e.biz_id = limit_value.biz_id
+     and e.version = taskledger_internal.args_version(limit_value.kind, limit_value.biz_id);
+  return nullif(case per when 'partition' then of_run.partition::text else of_run.order_key end, '');
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.limit_value(text, text, text) is
+  'Returns the value under which a limit counts a task: empty for a limit with one count, null if a limit per a column '
+  'does not apply to the task.';
+
+-- Sets or replaces a limit, and makes its slots and tokens. A slot has a first row before a start can lock it. A new
+-- slot gets it even if it seems to have rows: the snapshot may be older than their removal. A first row below others is
+-- removed again.
+--
+-- The tasks of the kinds that run, and are on the list of unfinished tasks, hold slots above the limit if they hold no
+-- permit of it: no task starts until enough of them have ended.
+--
+-- With another burst the tokens form another ring. It contains the newest uses of the last ring. A start that is not
+-- committed has locked a use of the last ring, and counts as a start of now.
+-- +goose StatementBegin
+create function taskledger_internal.set_start_limit(
+  name text, kinds text[], weights integer[], per text, max_running integer, rate integer, period_s integer,
+  burst integer, actor text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  before taskledger.start_limit%rowtype;
+  n constant bigint := nextval('taskledger.start_limits_set');
+  begins_ring boolean;
+  held text[];
+begin
+  insert into taskledger.start_limit (name, max_running, actor)
+  values (set_start_limit.name, 0, set_start_limit.actor)
+      on conflict do nothing;
+  select * into before from taskledger.start_limit l where l.name = set_start_limit.name for update;
+  begins_ring := set_start_limit.rate is not null
+                 and (before.burst, before.per) is distinct from (set_start_limit.burst, set_start_limit.per);
+  update taskledger.start_limit l
+     set per = set_start_limit.per, max_running = set_start_limit.max_running, rate = set_start_limit.rate,
+         period_s = set_start_limit.period_s, burst = set_start_limit.burst,
+         window_us = ceil(set_start_limit.period_s * 1000000::numeric * set_start_limit.burst / set_start_limit.rate),
+         ring = case when set_start_limit.rate is null then null when begins_ring then n else before.ring end,
+         actor = set_start_limit.actor, updated_at = clock_timestamp()
+   where l.name = set_start_limit.name;
+  delete from taskledger.limited_kind k
+   where k.name = set_start_limit.name and k.kind <> all (set_start_limit.kinds);
+  insert into taskledger.limited_kind as k (kind, name, weight)
+  select u.kind, set_start_limit.name, u.weight
+    from unnest(set_start_limit.kinds, set_start_limit.weights) u(kind, weight)
+      on conflict (kind, name) do update set weight = excluded.weight;
+  if set_start_limit.per is null then
+    insert into taskledger.permit (name, value, slot, n)
+    select set_start_limit.name, '', s.slot, 0
+      from generate_series(1, set_start_limit.max_running) s(slot)
+     where not exists (
+       select from taskledger.permit p
+        where p.name = set_start_limit.name and p.value = '' and p.slot = s.slot
+          and s.slot <= before.max_running and before.per is null)
+        on conflict (name, value, slot, n) do nothing;
+  end if;
+  if set_start_limit.max_running is not null then
+    held := array(
+      select k.kind || chr(31) || p.biz_id
+        from taskledger.permits p
+        join taskledger.limited_kind k on k.kind = p.kind and k.name = p.name
+       where p.name = set_start_limit.name
+         and p.value = taskledger_internal.limit_value(set_start_limit.per, p.kind, p.biz_id));
+    insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+    select r.name, r.value, r.slot, i.n, case when i.n > 0 then r.kind end, case when i.n > 0 then r.biz_id end,
+           case when i.n > 0 then r.version end, case when i.n > 0 then r.attempt end
+      from (
+        select set_start_limit.name, v.value, k.kind, t.biz_id, h.version, h.attempt,
+               greatest(set_start_limit.max_running, (
+                 select max(p.slot)
+                   from taskledger.permit p
+                  where p.name = set_start_limit.name and p.value = v.value))
+                 + row_number() over (partition by v.value) as slot
+          from taskledger.limited_kind k
+          join taskledger.lingering_tasks t on t.kind = k.kind
+         cross join lateral (
+           select e.version, e.attempt, e.type
+             from taskledger.event e
+            where e.kind = t.kind and e.biz_id = t.biz_id
+            order by e.version desc
+            limit 1) h
+         cross join lateral taskledger_internal.limit_value(set_start_limit.per, k.kind, t.biz_id) v(value)
+         where k.name = set_start_limit.name and h.type in ('started', 'progressed') and v.value is not null
+           and k.kind || chr(31) || t.biz_id <> all (held)) r
+     cross join (values (0), (1)) i(n);
+  end if;
+  if begins_ring then
+    with uses as materialized (
+      select t.value, t.n, row_number() over (partition by t.value order by t.n desc) as back
+        from taskledger.start_token t
+       where t.ring = before.ring and before.per is not distinct from set_start_limit.per
+         and (t.n > 0 or before.per is null)
+    ), newest as materialized (
+      select u.value, u.n, u.back from uses u where u.back <= greatest(before.burst, set_start_limit.burst)
+    ), free as materialized (
+      select t.value, t.n, t.taken_at
+        from taskledger.start_token t
+       where t.ring = before.ring and (t.value, t.n) in (select w.value, w.n from newest w)
+         for update skip locked
+    ), known as (
+      select w.value, coalesce(f.taken_at, clock_timestamp()) as taken_at
+        from newest w
+        left join free f on f.value = w.value and f.n = w.n
+      union all
+      select '', '-infinity'::timestamptz
+        from generate_series(1, set_start_limit.burst) g
+       where set_start_limit.per is null
+    ), ordered as (
+      select k.value, k.taken_at, row_number() over (partition by k.value order by k.taken_at desc) as back from known k
+    ), used as (
+      select o.value, o.taken_at, o.back, max(o.back) over (partition by o.value) as uses
+        from ordered o
+       where o.back <= set_start_limit.burst
+    )
+    insert into taskledger.start_token (ring, value, n, taken_at)
+    select n, u.value, case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
+           case when i.behind = 0 then u.taken_at else '-infinity' end
+      from used u
+     cross join (values (0), (set_start_limit.burst)) i(behind)
+     where i.behind = 0 or set_start_limit.per is not null;
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.set_start_limit(text, text[], integer[], text, integer, integer, integer,
+                                                        integer, text) is
+  'Sets or replaces a limit of starts.';
+
+-- The slots stay: a limit that is set again counts their holders. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.remove_start_limit(name text) returns setof text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.start_limit l where l.name = remove_start_limit.name returning l.name;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.remove_start_limit(text) is
+  'Removes a limit of starts, and returns its name if there was one.';
+
+-- A limit that is being changed is locked. A snapshot of REPEATABLE READ may have an earlier limit: such a start fails
+-- if the limit has changed.
+-- +goose StatementBegin
+create function taskledger_internal.check_limit_is_current(name text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.start_limit l where l.name = check_limit_is_current.name for share skip locked;
+  raise sqlstate 'TL007'; -- unlocks the limit
+exception when sqlstate 'TL007' then
+  null;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.check_limit_is_current(text) is
+  'Raises a serialization failure if the snapshot of the transaction has an earlier version of a limit.';
+
+-- Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.newest_permits(name text, value text)
+returns table (slot integer, n bigint, kind text, biz_id text, version integer, attempt integer)
+language sql stable set search_path = pg_catalog, pg_temp
+begin atomic
+  select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt
+    from generate_series(1, (
+           select q.slot
+             from taskledger.permit q
+            where q.name = newest_permits.name and q.value = newest_permits.value
+            order by q.slot desc
+            limit 1)) s(slot)
+   cross join lateral (
+     select q.slot, q.n, q.kind, q.biz_id, q.version, q.attempt
+       from taskledger.permit q
+      where q.name = newest_permits.name and q.value = newest_permits.value and q.slot = s.slot
+      order by q.n desc
+      limit 1) p;
+end;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.newest_permits(text, text) is
+  'Returns the newest row of each slot of a limit''s value, whether or not its attempt runs.';
+
+-- +goose StatementBegin
+create function taskledger_internal.make_slot(name text, value text, slot integer) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '50ms' as $$
+#variable_conflict use_variable
+begin
+  insert into taskledger.permit (name, value, slot, n) values (name, value, slot, 0)
+      on conflict on constraint permit_pkey do nothing;
+  return found;
+exception when lock_not_available then
+  return null;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.make_slot(text, text, integer) is
+  'Makes a slot of a value. Returns false if it exists, null if another transaction that makes it lasts.';
+
+-- While attempts hold slots above a lowered limit, as many of the highest free slots up to the limit stay free. Each
+-- start relies on free slots above its own, so two starts at the same moment cannot exceed the limit together. A start
+-- under the higher limit, whose transaction is open, has locked its slot: a locked slot is not free.
+-- A start reads the limit again when it has locked a slot. So either it is under the new limit, or every start that is
+-- finds its slot locked.
+--
+-- The search reads a few slots at a time, from the end of the session's last search: the slots that were taken long
+-- ago are probably free. The other free slots that it has found are for the next starts of the session. The setting
+-- taskledger.slots is their list, and only a hint: every slot is checked again.
+--
+-- A value's first start makes a slot, and waits up to 50 ms for another start that makes the same.
+-- Indexes: primary keys, event_run.
+-- +goose StatementBegin
+create function taskledger_internal.take_permit(name text, value text, is_per boolean, most integer,
+                                                has_above boolean, kind text, biz_id text, version integer,
+                                                attempt integer) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_variable
+declare
+  hint constant text[] := string_to_array(current_setting('taskledger.slots', true), chr(31));
+  is_hinted constant boolean := coalesce(hint[1] = name and hint[2] = value, false);
+  is_repeatable constant boolean := current_setting('transaction_isolation') <> 'read committed';
+  found_slots integer[] := case when is_hinted then hint[4]::integer[] else '{}' end;
+  hand integer := case when is_hinted then hint[3]::integer else (random() * 10000)::integer end;
+  latest integer;
+  slots integer := most;
+  looked integer := 0;
+  above integer;
+  allowed integer[];
+  free record;
+  candidate integer;
+  place_slot integer;
+  place_n bigint;
+begin
+  loop
+    allowed := null;
+    if coalesce(has_above, exists (
+      select from taskledger.permit p where p.name = name and p.value = value and p.slot > most)) then
+      begin
+        with slot as materialized (
+          select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt
+            from taskledger_internal.newest_permits(name, value) p
+        ), lockable as materialized (
+          select f.slot, f.n
+            from slot s
+            join taskledger.permit f on f.name = name and f.value = value and f.slot = s.slot and f.n = s.n
+           where not exists (
+             select
+               from (
+                 select e.type, e.attempt
+                   from taskledger.event e
+                  where e.kind = s.kind and e.biz_id = s.biz_id
+                  order by e.version desc
+                  limit 1) h
+              where h.type in ('started', 'progressed') and h.attempt = s.attempt)
+             for share of f skip locked
+        )
+        select array_agg(l.slot) as slots, array_agg(l.n) as ns,
+               (select count(*) from slot s where s.slot > most) as above
+          into free
+          from lockable l;
+        -- Another start may have taken a slot before it was locked here.
+        with free as materialized (
+          select f.slot
+            from unnest(free.slots, free.ns) f(slot, n)
+           where not exists (
+             select from taskledger.permit q where q.name = name and q.value = value and q.slot = f.slot and q.n > f.n)
+        )
+        select free.above - (select count(*) from free f where f.slot > most),
+               array(select f.slot from free f where f.slot <= most order by f.slot desc)
+          into above, allowed;
+        allowed := allowed[above + 1:];
+        raise sqlstate 'TL007'; -- unlocks the slots
+      exception when sqlstate 'TL007' then
+        null;
+      end;
+      found_slots := allowed;
+      slots := 0;
+    elsif is_per then
+      slots := coalesce((
+        select p.slot
+          from taskledger.permit p
+         where p.name = name and p.value = value
+         order by p.slot desc
+         limit 1), 0);
+    end if;
+    has_above := null;
+    place_slot := null;
+    loop
+      if found_slots <> '{}' then
+        candidate := found_slots[1];
+        found_slots := found_slots[2:];
+        select f.slot, f.n into place_slot, place_n
+          from (
+            select q.n
+              from taskledger.permit q
+             where q.name = name and q.value = value and q.slot = candidate
+             order by q.n desc
+             limit 1) newest
+         cross join lateral (
+           select f.slot, f.n
+             from taskledger.permit f
+            where f.name = name and f.value = value and f.slot = candidate and f.n = newest.n and candidate <= most
+              and not exists (
+                select
+                  from (
+                    select e.type, e.version, e.attempt
+                      from taskledger.event e
+                     where e.kind = f.kind and e.biz_id = f.biz_id
+                     order by e.version desc
+                     limit 1) h
+                 where h.type in ('started', 'progressed') and h.attempt = f.attempt
+                   and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version))
+              for update skip locked) f;
+        exit when found;
+      elsif looked < slots then
+        found_slots := array(
+          select s.slot
+            from (
+              select (hand + g) % slots + 1 as slot from generate_series(0, least(16, slots - looked) - 1) g) s
+           cross join lateral (
+             select q.kind, q.biz_id, q.version, q.attempt
+               from taskledger.permit q
+              where q.name = name and q.value = value and q.slot = s.slot
+              order by q.n desc
+              limit 1) f
+           where not exists (
+             select
+               from (
+                 select e.type, e.version, e.attempt
+                   from taskledger.event e
+                  where e.kind = f.kind and e.biz_id = f.biz_id
+                  order by e.version desc
+                  limit 1) h
+              where h.type in ('started', 'progressed') and h.attempt = f.attempt
+                and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)));
+        hand := (hand + least(16, slots - looked)) % slots;
+        looked := looked + 16;
+      else
+        exit;
+      end if;
+    end loop;
+    if place_slot is null and allowed is null and is_per and slots < most then
+      case taskledger_internal.make_slot(name, value, slots + 1)
+        when true then
+          place_slot := slots + 1;
+          place_n := 0;
+        when false then
+          looked := 0;
+          continue; -- another start has made it
+        else
+          null;
+      end case;
+    end if;
+    if place_slot is null then
+      raise exception 'taskledger: no task of kind % can start: limit % allows at most % to run at a time', kind,
+          name || case when value = '' then '' else ' of ' || value end, most
+        using errcode = 'TL008',
+              hint = 'try again when one has ended, or raise the limit: taskledger limit ' || name
+                     || ' --concurrency N';
+    end if;
+    if is_repeatable then
+      perform taskledger_internal.check_limit_is_current(name);
+    end if;
+    insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+    select name, value, place_slot, place_n + 1, kind, biz_id, version, attempt
+     where coalesce((select l.max_running from taskledger.start_limit l where l.name = name), most) = most
+        on conflict on constraint permit_pkey do nothing;
+    if found then
+      perform set_config('taskledger.slots', name || chr(31) || value || chr(31) || hand || chr(31)
+                                             || found_slots::text, false);
+      return;
+    end if;
+    select l.max_running into latest from taskledger.start_limit l where l.name = name;
+    if latest <> most then
+      most := latest;
+      slots := most;
+      looked := 0;
+    end if;
+  end loop; -- another start has taken the slot since the snapshot of the search
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.take_permit(text, text, boolean, integer, boolean, text, text, integer,
+                                                    integer) is
+  'Takes a permit of a limit for a start. Raises TL008 if none is free.';
+
+-- A take-over keeps the slot.
+-- +goose StatementBegin
+create function taskledger_internal.keep_permit(name text, value text, kind text, biz_id text, before integer,
+                                                version integer, attempt integer) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_variable
+begin
+  insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+  select name, value, p.slot, p.n + 1, kind, biz_id, version, attempt
+    from taskledger_internal.newest_permits(name, value) p
+   where p.kind = kind and p.biz_id = biz_id and p.attempt = before
+     and taskledger_internal.args_version(kind, biz_id) <= p.version
+   limit 1;
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.keep_permit(text, text, text, text, integer, integer, integer) is
+  'Passes the permit of a task''s last attempt on to the next one. Returns false if it has none.';
+
+-- +goose StatementBegin
+create function taskledger_internal.make_token(ring bigint, value text, n bigint) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '50ms' as $$
+#variable_conflict use_variable
+begin
+  insert into taskledger.start_token (ring, value, n, taken_at) values (ring, value, n, '-infinity')
+      on conflict on constraint start_token_pkey do nothing;
+  return found;
+exception when lock_not_available then
+  return null;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.make_token(bigint, text, bigint) is
+  'Makes a token of a value. Returns false if it exists, null if another transaction that makes it lasts.';
+
+-- The newest burst rows of a ring have no next use: their numbers are above all others. A use that was locked, by a
+-- transaction that was rolled back, may be below them: tidy_tokens makes it usable again.
+-- The start reads the limit again when it has locked a row: see take_permit and set_start_limit.
+-- Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text)
+returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_variable
+declare
+  has_use boolean;
+  l record;
+  now record;
+  newest bigint;
+  use bigint;
+  taken integer := 0;
+begin
+  select s.ring, s.burst, s.window_us, s.rate into l from taskledger.start_limit s where s.name = name;
+  while taken < weight loop
+    newest := coalesce((
+      select t.n
+        from taskledger.start_token t
+       where t.ring = l.ring and t.value = value
+       order by t.n desc
+       limit 1), 0);
+    select t.n into use
+      from (
+        select o.n
+          from taskledger.start_token o
+         where o.ring = l.ring and o.value = value and o.n > newest - l.burst
+           and o.taken_at <= clock_timestamp() - l.window_us * interval '1 microsecond'
+         order by o.n
+         limit 256) oldest
+     cross join lateral (
+       select u.n
+         from taskledger.start_token u
+        where u.ring = l.ring and u.value = value and u.n = oldest.n
+          for update skip locked) t
+     limit 1;
+    has_use := found;
+    if not has_use and is_per and newest between 0 and l.burst - 1 then
+      case taskledger_internal.make_token(l.ring, value, newest + 1 - l.burst)
+        when true then
+          use := newest + 1 - l.burst;
+          has_use := true;
+        when false then
+          continue; -- another start has made it
+        else
+          null;
+      end case;
+    end if;
+    if not has_use then
+      raise exception 'taskledger: no task of kind % can start now: limit % allows % starts in % s', kind,
+          name || case when value = '' then '' else ' of ' || value end, l.burst,
+          trim_scale(round(l.window_us / 1000000::numeric, 6))
+        using errcode = 'TL008',
+              hint = 'try again later, or raise the limit: taskledger limit ' || name || ' --rate N/s';
+    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then
+      perform taskledger_internal.check_limit_is_current(name);
+    end if;
+    select s.ring, s.burst, s.window_us, s.rate into now from taskledger.start_limit s where s.name = name;
+    if now.ring is null then
+      return;
+    end if;
+    if now.ring <> l.ring or now.window_us > l.window_us then
+      l := now;
+      taken := 0;
+      continue;
+    end if;
+    insert into taskledger.start_token (ring, value, n) values (l.ring, value, use + l.burst)
+        on conflict on constraint start_token_pkey do nothing;
+    if found then
+      taken := taken + 1;
+    end if;
+  end loop;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.take_tokens(text, text, boolean, integer, text) is
+  'Takes tokens of a rate for a start. Raises TL008 if there are not as many.';
+
+-- With its owner's rights: no role may write the tables permit and start_token.
+-- Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.take_permits() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+declare
+  l record;
+  is_next boolean;
+  value text;
+begin
+  if pg_sequence_last_value('taskledger.start_limits_set'::regclass) is null then
+    return null;
+  end if;
+  for l in
+    select s.name, s.per, s.max_running, s.rate, k.weight, b.type as before, b.attempt as attempt_before,
+           case when s.per is null then exists (
+             select from taskledger.permit p where p.name = s.name and p.value = '' and p.slot > s.max_running)
+           end as has_above
+      from taskledger.limited_kind k
+      join taskledger.start_limit s on s.name = k.name
+      left join taskledger.event b on b.kind = new.kind and b.biz_id = new.biz_id and b.version = new.version - 1
+     where k.kind = new.kind
+     order by k.name
+  loop
+    is_next := coalesce(l.before in ('started', 'progressed'), false);
+    if is_next and new.type = 'progressed' then
+      return null;
+    end if;
+    value := '';
+    if l.per is not null then
+      value := taskledger_internal.limit_value(l.per, new.kind, new.biz_id);
+    end if;
+    continue when value is null;
+    if l.max_running is not null
+        and not (is_next and taskledger_internal.keep_permit(l.name, value, new.kind, new.biz_id, l.attempt_before,
+                                                             new.version, new.attempt)) then
+      perform taskledger_internal.take_permit(l.name, value, l.per is not null, l.max_running, l.has_above, new.kind,
+                                              new.biz_id, new.version, new.attempt);
+    end if;
+    if l.rate is not null then
+      perform taskledger_internal.take_tokens(l.name, value, l.per is not null, l.weight, new.kind);
+    end if;
+  end loop;
+  return null;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.take_permits() is
+  'The trigger that takes permits and tokens for each start of a kind with limits. Raises TL008 if one is not free.';
+
+-- After the insert, so that an event that is not inserted takes no permit. A progressed event can begin an attempt.
+create trigger event_permits after insert on taskledger.event
+  for each row when (new.type in ('started', 'progressed')) execute function taskledger_internal.take_permits();
+
+-- With its owner's rights, because a worker may read neither permits nor, if it is limited to kinds, other events.
+-- Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.is_limited(kind text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+begin
+  return pg_sequence_last_value('taskledger.start_limits_set'::regclass) is not null
+         and exists (select from taskledger.limited_kind k where k.kind = is_limited.kind);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.is_limited(text) is 'Reports whether a kind has limits of starts.';
+
+-- With its owner's rights, as is_limited.
+-- +goose StatementBegin
+create function taskledger_internal.lost_holders(kind text) returns setof text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+begin
+  perform taskledger_internal.check_kinds(array[lost_holders.kind], true);
+  return query
+  select p.biz_id
+    from taskledger.limited_kind k
+    join taskledger.permits p on p.name = k.name
+   where k.kind = lost_holders.kind and p.kind = lost_holders.kind
+     and not exists (
+       select from taskledger_internal.worker_alive_ms(p.actor, lost_holders.kind) w where w.alive_ms > 0)
+   group by p.biz_id
+   order by min(p.taken_at);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.lost_holders(text) is
+  'Returns the tasks of a kind that hold a permit and whose workers are gone.';
+
+-- Rows of a slot are removed from the oldest on, and none that a start has locked: see the beginning of this file. The
+-- only row of a free slot above the limit is removed too. The lock of the limit's row keeps the limit from being raised
+-- meanwhile. A limit that is being set is passed over: its transaction may wait for a removed row. An exact key shows
+-- whether older rows are left, once for each series of rows without gaps: an old transaction may keep any number of
+-- removed rows from being vacuumed. The slots of a value are removed from the highest on, when no start has used them
+-- for 10 s. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.remove_permits(how_many integer) returns integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  removed integer;
+  removed_slots integer;
+begin
+  with old as materialized (
+    select p.name, p.value, p.slot, p.n
+      from taskledger.permit p
+     where (p.n > 0 or p.value = '')
+       and exists (
+         select from taskledger.permit q
+          where q.name = p.name and q.value = p.value and q.slot = p.slot and q.n > p.n)
+     order by p.name, p.value, p.slot, p.n
+     limit how_many
+       for update skip locked
+  ), numbered as materialized (
+    select o.name, o.value, o.slot, o.n,
+           o.n - row_number() over (partition by o.name, o.value, o.slot order by o.n) as series
+      from old o
+  ), series as materialized (
+    select o.name, o.value, o.slot, o.series, min(o.n) as first
+      from numbered o
+     group by o.name, o.value, o.slot, o.series
+  ), oldest as materialized (
+    select o.name, o.value, o.slot, o.n
+      from numbered o
+      join series s on s.name = o.name and s.value = o.value and s.slot = o.slot and s.series = o.series
+     where not exists (
+       select from taskledger.permit q
+        where q.name = s.name and q.value = s.value and q.slot = s.slot and q.n = s.first - 1
+          and (q.n > 0 or q.value = ''))
+  )
+  delete from taskledger.permit p
+   using oldest o
+   where p.name = o.name and p.value = o.value and p.slot = o.slot and p.n = o.n;
+  get diagnostics removed = row_count;
+  with unused as materialized (
+    select p.name, p.value, p.slot, p.n
+      from taskledger.permit p
+      join taskledger.start_limit l on l.name = p.name
+     where (p.slot > l.max_running or p.value <> '' and p.taken_at < clock_timestamp() - interval '10 s')
+       and (p.n > 0 or p.value = '')
+       and not exists (
+         select from taskledger.permit q
+          where q.name = p.name and q.value = p.value
+            and (q.slot = p.slot and q.n <> p.n and (q.n > 0 or q.value = '') or q.slot > p.slot and q.value <> ''))
+       and not exists (
+         select from taskledger.permits h where h.name = p.name and h.value = p.value and h.slot = p.slot)
+     limit how_many
+       for share of l skip locked
+       for update of p skip locked
+  )
+  delete from taskledger.permit p
+   using unused u
+   where p.name = u.name and p.value = u.value and p.slot = u.slot and p.n in (0, u.n);
+  get diagnostics removed_slots = row_count;
+  return removed + removed_slots;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.remove_permits(integer) is
+  'Removes at most how_many old rows of slots, and as many free slots. Returns how many slots and rows it has removed.';
+
+-- If the clock was set back, tokens were used in the future: they count as used now.
+--
+-- A use whose token no start can find any more is repeated with the time of the use, up to the newest use of its ring.
+--
+-- Uses are removed from the oldest on, and none that a start has locked, as rows of slots. The ring of a value is
+-- removed when no start has used it for a window and 10 s, and rings of earlier limits are.
+-- Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.tidy_tokens(how_many integer) returns integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+  r record;
+  removed integer;
+  total integer := 0;
+begin
+  with future as materialized (
+    select t.ring, t.value, t.n, g.burst
+      from (select * from taskledger.start_rings offset 0) g
+      join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n > g.newest - g.burst
+     where t.taken_at > clock_timestamp() + interval '1 s'
+       for update of t skip locked
+  )
+  insert into taskledger.start_token (ring, value, n)
+  select f.ring, f.value, f.n + f.burst from future f
+      on conflict (ring, value, n) do nothing;
+  with left_behind as materialized (
+    select t.ring, t.value, t.n, t.taken_at, g.burst, g.newest
+      from (select * from taskledger.start_rings offset 0) g
+      join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n <= g.newest - g.burst
+     where (t.n > 0 or t.value = '')
+       and not exists (
+         select from taskledger.start_token s where s.ring = t.ring and s.value = t.value and s.n = t.n + g.burst)
+       for update of t skip locked
+  )
+  insert into taskledger.start_token (ring, value, n, taken_at)
+  select b.ring, b.value, s.n, b.taken_at
+    from left_behind b
+   cross join generate_series(b.n + b.burst, b.newest, b.burst) s(n)
+      on conflict (ring, value, n) do nothing;
+  with old as materialized (
+    select t.ring, t.value, t.n, g.burst, (t.n % g.burst + g.burst) % g.burst as token
+      from (select * from taskledger.start_rings offset 0) g
+      join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n <= g.newest - g.burst
+     where (t.n > 0 or t.value = '')
+       and exists (
+         select from taskledger.start_token s where s.ring = t.ring and s.value = t.value and s.n = t.n + g.burst)
+     order by t.ring, t.value, t.n
+     limit how_many
+       for update of t skip locked
+  ), numbered as materialized (
+    select o.*, (o.n - o.token) / o.burst
+                - row_number() over (partition by o.ring, o.value, o.token order by o.n) as series
+      from old o
+  ), series as materialized (
+    select o.ring, o.value, o.token, o.series, o.burst, min(o.n) as first
+      from numbered o
+     group by o.ring, o.value, o.token, o.series, o.burst
+  ), oldest as materialized (
+    select o.ring, o.value, o.n
+      from numbered o
+      join series s on s.ring = o.ring and s.value = o.value and s.token = o.token and s.series = o.series
+     where not exists (
+       select from taskledger.start_token q
+        where q.ring = s.ring and q.value = s.value and q.n = s.first - s.burst and (q.n > 0 or q.value = ''))
+  )
+  delete from taskledger.start_token t using oldest o where t.ring = o.ring and t.value = o.value and t.n = o.n;
+  get diagnostics total = row_count;
+  for r in
+    select g.ring, g.value
+      from taskledger.start_rings g
+     where g.value <> '' and not exists (
+       select from taskledger.start_token t
+        where t.ring = g.ring and t.value = g.value
+          and t.taken_at > clock_timestamp() - g."window" - interval '10 s')
+     limit how_many
+  loop
+    with uses as materialized (
+      select t.n from taskledger.start_token t where t.ring = r.ring and t.value = r.value for update skip locked
+    )
+    delete from taskledger.start_token t
+     where t.ring = r.ring and t.value = r.value
+       and (select count(*) from uses) = (
+         select count(*) from taskledger.start_token a where a.ring = r.ring and a.value = r.value);
+    get diagnostics removed = row_count;
+    total := total + removed;
+  end loop;
+  with former as materialized (
+    select t.ring, t.value, t.n
+      from taskledger.start_token t
+     where t.ring not in (select l.ring from taskledger.start_limit l where l.ring is not null)
+     limit how_many
+       for update skip locked
+  )
+  delete from taskledger.start_token t using former f where t.ring = f.ring and t.value = f.value and t.n = f.n;
+  get diagnostics removed = row_count;
+  return total + removed;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.tidy_tokens(integer) is
+  'Removes old uses of tokens, at most how_many of each sort, and makes tokens usable whose last use is in the future '
+  'or is not known to starts. Returns how many rows it has removed.';
+
+revoke all on all tables in schema taskledger from public;
+revoke all on all sequences in schema taskledger from public;
+revoke all on all functions in schema taskledger, taskledger_internal from public;
