@@ -25,7 +25,7 @@ func (d Directory) Fetch(_ context.Context, path string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(string(d), filepath.FromSlash(path)))
 }
 
-// Checkpoint returns the checkpoint in the directory without a check of its signatures, and false if there is none.
+// Checkpoint returns the checkpoint in the directory, and false if the directory is empty. It verifies no signature.
 func (d Directory) Checkpoint() (Checkpoint, bool, error) {
 	text, err := os.ReadFile(filepath.Join(string(d), checkpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +139,7 @@ func writeTile(path string, data []byte) error {
 	return writeFile(path, data)
 }
 
-// Modes of what is published: everybody may read it.
+// The modes of published files and directories: all users may read them.
 const (
 	folderMode = 0o755
 	fileMode   = 0o644

@@ -37,7 +37,7 @@
 //	personal 215e340da2977571d4935c0b2f779c8c1d4fb52867dafc208f7f973099e4e8b9
 //
 // recorded_at is in UTC, always with six digits of a second. login_id is covered but the login's name is not, so that
-// a pseudonym may replace it. The transaction ID is not covered: it has no meaning in a restored database.
+// a pseudonym may replace it. The transaction ID is not covered: in a restored database it is meaningless.
 //
 // personal is the digest of data, meta and actor, the columns that may contain personal data, in lower-case
 // hexadecimal. It is the SHA-256 of a line, a salt of 16 random bytes, and three lines. data and meta are covered as

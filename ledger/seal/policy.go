@@ -74,7 +74,7 @@ type Verified struct {
 }
 
 // CosignedAt returns the time of the cosignature that is the k-th newest, where k is the quorum or 1; the zero time if
-// there is none.
+// fewer witnesses have signed.
 func (v Verified) CosignedAt(quorum int) time.Time {
 	times := make([]time.Time, len(v.Cosignatures))
 	for i, c := range v.Cosignatures {
@@ -174,6 +174,20 @@ func signers(n *note.Note) string {
 		return "it has no signature"
 	}
 	return "it is signed by " + strings.Join(all, ", ")
+}
+
+// LastSigned returns the text of the last signed checkpoint of a file.
+func LastSigned(text string) ([]byte, error) {
+	entries, err := parseEntries(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range slices.Backward(entries) {
+		if e.note != nil {
+			return e.note, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no checkpoint is signed", ErrSignature)
 }
 
 // AddSignatures returns a signed note with further lines of signatures, such as an answer of a witness. Signatures that

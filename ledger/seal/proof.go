@@ -156,7 +156,7 @@ func addHashes(r tlog.HashReader, events []TaskEvent, size int64) error {
 	return prove()
 }
 
-// checkTree returns an error unless the first leaves of the ledger's tree have the root of c.
+// checkTree returns an error unless the hash of the first leaves of the tree is the root of c.
 func checkTree(ctx context.Context, db ledger.DB, c Checkpoint) error {
 	e, err := readEnd(ctx, db)
 	if err != nil {

@@ -255,7 +255,7 @@ func (d tiles) ReadTiles(all []tlog.Tile) ([][]byte, error) {
 	return read, nil
 }
 
-// The directory contains the tree as tiles at each size: package tlog computes each proof from them, those of earlier
+// The directory contains the tree as tiles at each size: package tlog computes each proof from them, of earlier
 // checkpoints too. It takes 32 bytes an event, plus a 255th.
 func TestTiles(t *testing.T) {
 	f := newFixture(t)
@@ -305,7 +305,8 @@ func TestTiles(t *testing.T) {
 	perEvent := float64(size) / float64(last.Size)
 	t.Logf("%d bytes in %d files: %.2f bytes an event", size, files, perEvent)
 	if most := last.Size/256 + last.Size/65536 + 12; perEvent > 33 || int64(files) > most {
-		t.Errorf("%.2f bytes an event in %d files, want at most 33 in %d: partial tiles are kept", perEvent, files, most)
+		t.Errorf("%.2f bytes an event in %d files, want at most 33 in %d: partial tiles are left", perEvent, files,
+			most)
 	}
 }
 

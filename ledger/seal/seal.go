@@ -30,6 +30,8 @@ var (
 	eventsSQL string
 	//go:embed sql/append.sql
 	appendSQL string
+	//go:embed sql/may_seal.sql
+	maySealSQL string
 )
 
 // batchSize is the greatest number of events in a batch.
@@ -94,6 +96,12 @@ func (s *Sealer) Seal(ctx context.Context) (int64, error) {
 			return s.sealed, err
 		}
 	}
+}
+
+// CheckRole returns an error if the login of db may not seal, which needs the role archiver.
+func CheckRole(ctx context.Context, db ledger.DB) error {
+	_, err := db.Exec(ctx, maySealSQL)
+	return explain("begin to seal", err)
 }
 
 // Newest returns the checkpoint of all sealed events.

@@ -89,7 +89,7 @@ func (l Log) ReadTree(ctx context.Context, c Checkpoint) error {
 // errTile means that a tile cannot be read.
 var errTile = errors.New("a tile cannot be read")
 
-// tileError tells a tile that cannot be read from a tile of another tree.
+// tileError returns the error of a tile that cannot be read, or [ErrInconsistent] for a tile of another tree.
 func tileError(err error) error {
 	if errors.Is(err, errTile) {
 		return err

@@ -101,8 +101,8 @@ type Report struct {
 	Faulty      int64        `json:"faulty"`      // number of all faults
 }
 
-// FirstWrong returns the smallest checkpoint that does not agree, and the largest one below it, which agrees: the events
-// between them were changed, or the tree was. It returns nil for a checkpoint that does not exist.
+// FirstWrong returns the smallest checkpoint that does not agree, and the largest one below it, which agrees: events
+// between them were changed, or the tree was. It returns nil for a missing checkpoint.
 func (r Report) FirstWrong() (wrong, before *Comparison) {
 	for i, c := range r.Comparisons {
 		if c.Problem != "" {
