@@ -28,7 +28,7 @@ func costMeasure() measure {
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"1000"},
 				run: drain(func(ctx context.Context, t *trial, tasks int) error {
-					return drainOurs(ctx, t, tasks, noopAtLeastOnce, fromCommit)
+					return drainOurs(ctx, t, tasks, noopAtLeastOnce, fromCommit, nil)
 				})},
 			{system: floorPipeline, run: drain(drainFloor)},
 			{system: peerRiver, setting: "MaxWorkers (" + benchPace + ")", tune: []string{"2000"},

@@ -22,19 +22,19 @@ func drainMeasure() measure {
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, afterRelay)
+					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, afterRelay, nil)
 				}},
 			{system: oursFromCommit, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, fromCommit)
+					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, fromCommit, nil)
 				}},
 			{system: oursNoStream, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, withoutRelay)
+					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, withoutRelay, nil)
 				}},
 			{system: oursPriorities, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, withPriorities)
+					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, withPriorities, nil)
 				}},
 			{system: floorPipeline, run: func(ctx context.Context, t *trial) error {
 				return drainFloor(ctx, t, t.size(130_000, 130_000))
@@ -60,17 +60,17 @@ func exactlyOnceMeasure() measure {
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"32", "16", "48"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(60_000, 20_000), insertExactlyOnce, afterRelay)
+					return drainOurs(ctx, t, t.size(60_000, 20_000), insertExactlyOnce, afterRelay, nil)
 				}},
 			{system: oursExec, setting: "slots", tune: []string{"32"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(60_000, 20_000), insertAndWait, afterRelay)
+					return drainOurs(ctx, t, t.size(60_000, 20_000), insertAndWait, afterRelay, nil)
 				}},
 			{system: oursTogether, setting: "slots, up to 16 tasks in a transaction",
 				tune: []string{"4", "8", "16"},
 				run: func(ctx context.Context, t *trial) error {
 					together := func(slots int) func(*workers.Pool) error { return insertTogether(slots, 16) }
-					return drainOurs(ctx, t, t.size(60_000, 20_000), together, afterRelay)
+					return drainOurs(ctx, t, t.size(60_000, 20_000), together, afterRelay, nil)
 				}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx",
 				tune: []string{"16", "8", "32", "64", "128"},
@@ -104,9 +104,11 @@ const (
 )
 
 // drainOurs measures from the start of the workers until every task has succeeded and is projected. The projector runs
-// while the workers do. The WAL counts from the first enqueue.
+// while the workers do. The WAL counts from the first enqueue. prepare is called before the workers start, unless it is
+// nil.
 func drainOurs(
 	ctx context.Context, t *trial, tasks int, handler func(slots int) func(*workers.Pool) error, start drainStart,
+	prepare func(context.Context, *trial) error,
 ) error {
 	slots, err := strconv.Atoi(t.tuning)
 	if err != nil {
@@ -126,6 +128,11 @@ func drainOurs(
 	}
 	if start == afterRelay {
 		if err := n.catchUp(ctx, tasks); err != nil {
+			return err
+		}
+	}
+	if prepare != nil {
+		if err := prepare(ctx, t); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,9 @@ const (
 	oursFromCommit  = "taskledger, relay included"
 	oursNoStream    = "taskledger, no stream"
 	oursPriorities  = "taskledger, four priorities"
+	oursLimited     = "taskledger, limit of 100"
+	oursNamed       = "taskledger, shared limit of 100"
+	oursRated       = "taskledger, rate of 100,000/s"
 	oursTogether    = "taskledger, Together"
 	oursReplicated  = "taskledger, three replicas"
 	oursOneProcess  = "taskledger, one process"
@@ -94,8 +97,9 @@ func measures() []measure {
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		everydayMeasures(),
 		[]measure{
-			subscribersMeasure(), subscriberMeasure(), priorityMeasure(), costMeasure(), growthMeasure(),
-			controlMeasure(), floorGrowthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure(),
+			subscribersMeasure(), subscriberMeasure(), priorityMeasure(), limitsMeasure(), costMeasure(),
+			growthMeasure(), controlMeasure(), floorGrowthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(),
+			timersMeasure(),
 		},
 	)
 }
