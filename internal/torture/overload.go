@@ -23,15 +23,27 @@ const (
 	overloadWaiting  = 500 // the limit of the kind
 )
 
-// limitRunning sets a concurrency limit on a kind, so that permits are lost with workers and databases.
-func (s *stage) limitRunning(ctx context.Context) error {
+// startLimits are the limits of starts. The kind again has one of its own and shares one with the kind never.
+var startLimits = []ledger.StartLimit{
+	{Name: string(again.Name()), Kinds: map[ledger.Kind]int{again.Name(): 1}, MaxRunning: new(2)},
+	{Name: "partner-x", Kinds: map[ledger.Kind]int{again.Name(): 1, never.Name(): 1}, MaxRunning: new(8)},
+	{Name: "outside-rate", Kinds: map[ledger.Kind]int{outside.Name(): 1},
+		Rate: &ledger.StartRate{Starts: 60, Period: time.Second, Burst: 30}},
+}
+
+// limitStarts sets limits of starts, so that permits and tokens are lost with workers and databases.
+func (s *stage) limitStarts(ctx context.Context) error {
 	conn, err := s.db.connect(ctx, database)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	return ledger.SetStartLimit(ctx, conn, ledger.StartLimit{
-		Name: string(again.Name()), Kinds: map[ledger.Kind]int{again.Name(): 1}, MaxRunning: new(2)}, "torture")
+	for _, l := range startLimits {
+		if err := ledger.SetStartLimit(ctx, conn, l, "torture"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setLimit sets the limit of the run.

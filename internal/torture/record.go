@@ -27,6 +27,7 @@ type record struct {
 	ended     []string                      // services and parts that ended by themselves
 	different []projector.Difference        // of the projection
 	deeds     []injection
+	limits    []ledger.StartLimit // that hold during the run
 }
 
 // call is a producer's knowledge of a task.

@@ -29,6 +29,8 @@ var rules = []rule{
 	{name: "args", promise: "handlers get the args that were enqueued", check: wrongArgs},
 	{name: "runs", promise: "each run that succeeds has one effect with its args, and replaced args have none",
 		check: wrongRuns},
+	{name: "limit", promise: "no more tasks run at a time than a limit allows", check: exceeded},
+	{name: "rate", promise: "no more tasks start in an interval than a rate allows", check: tooFast},
 	{name: "follow", promise: "what a handler enqueued exists if its effect does", check: followed},
 	{name: "missing", promise: "every event appears at a subscriber", check: missing},
 	{name: "skipped", promise: "a feed skips no event", check: func(r *record) []string { return r.skipped }},

@@ -108,6 +108,14 @@ func TestRulesFindBreaches(t *testing.T) {
 		{name: "a message of a transaction that was rolled back", breach: func(r *record) {
 			r.seen = append(r.seen, entry{Kind: undone.Kind, BizID: undone.BizID, Event: "ghost", Version: 1})
 		}, want: []string{"phantom", "order"}},
+		{name: "more tasks run than a limit allows", breach: func(r *record) {
+			r.limits = []ledger.StartLimit{{
+				Name: "partner-x", Kinds: map[ledger.Kind]int{once.Name(): 1}, MaxRunning: new(0)}}
+		}, want: []string{"limit"}},
+		{name: "as many tasks run as a limit allows", breach: func(r *record) {
+			r.limits = []ledger.StartLimit{{
+				Name: "partner-x", Kinds: map[ledger.Kind]int{once.Name(): 1}, MaxRunning: new(1)}}
+		}},
 		{name: "a gap in the versions", breach: func(r *record) {
 			r.tasks[written] = slices.Delete(r.tasks[written], 1, 2)
 		}, want: []string{"illegal", "order"}},
@@ -222,5 +230,33 @@ func TestLongestGap(t *testing.T) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+// A rate is exceeded by more than twice its burst in a window.
+func TestTooFast(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		starts int
+		every  time.Duration
+		isFast bool
+	}{
+		{name: "a burst that was delayed, and one", starts: 4, every: 0},
+		{name: "three bursts", starts: 5, every: 0, isFast: true},
+		{name: "too fast for long", starts: 20, every: 200 * time.Millisecond, isFast: true},
+		{name: "as fast as allowed", starts: 20, every: 500 * time.Millisecond},
+	} {
+		r := newRecord(nil)
+		r.limits = []ledger.StartLimit{{
+			Name: "partner-x", Kinds: map[ledger.Kind]int{once.Name(): 1},
+			Rate: &ledger.StartRate{Starts: 2, Period: time.Second, Burst: 2}}}
+		for i := range test.starts {
+			e := ledger.Event{Type: ledger.EventStarted, RecordedAt: time.Unix(0, 0).Add(time.Duration(i) * test.every)}
+			r.tasks[written] = append(r.tasks[written], e)
+		}
+		if found := tooFast(r); len(found) > 0 != test.isFast {
+			t.Errorf("%s: %v", test.name, found)
+		}
 	}
 }

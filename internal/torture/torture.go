@@ -111,7 +111,7 @@ func torture(ctx context.Context, c config) (_ *report, err error) {
 	}
 	n := &nemesis{stage: s, faults: chosen, random: rand.New(rand.NewPCG(c.seed, 1)), log: c.log,
 		skipped: make(map[string]bool), busy: make(map[string]bool)}
-	limit := s.limitRunning
+	limit := s.limitStarts
 	if c.overload != "" {
 		limit = s.setLimit
 	}
@@ -167,6 +167,9 @@ func (r *report) finish(ctx context.Context, s *stage, deeds []injection) error 
 		return err
 	}
 	r.record = newRecord(entries)
+	if r.config.overload == "" {
+		r.record.limits = startLimits
+	}
 	r.record.deeds = deeds
 	for _, p := range append(slices.Clone(s.parts), s.nodes...) {
 		r.record.ended = append(r.record.ended, p.faults...)
