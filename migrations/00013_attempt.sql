@@ -528,8 +528,8 @@ comment on function taskledger_internal.lock_waiting(text, integer, text, bigint
   'more, and the time of the newest moment.';
 
 -- The oldest tasks of the next priority after one, in turns of its partitions: one of each, in the order of the names,
--- beginning after the partition turn. priority is null if there is none, or if no task of the list has a partition:
--- then the order of the list is that of the positions. Rights, locks and indexes as lock_waiting. It reads some more
+-- beginning after the partition turn. priority is null if the list has no further one, or no task with a partition:
+-- then the list is in the order of the positions. Rights, locks and indexes as lock_waiting. It reads some more
 -- partitions and entries than how_many, because tasks that run are among them.
 -- +goose StatementBegin
 create function taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer,

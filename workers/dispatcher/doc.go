@@ -99,11 +99,11 @@
 // read with it, at most 20,000 in a statement. With a list, these reads never touch finished history. While no
 // projector has made one, they go through the whole ledger.
 //
-// Each priority of a kind has its own place, up to which its tasks are in memory. The dispatcher reads the tasks after
-// the place whenever they fill at most half of their memory. A kind that is new to the dispatcher has its places at the
-// beginning, so a start works like an overflow. The first read of a priority returns up to 1,024 tasks, and each
-// further read eight times as many, up to 32,768 for all priorities of a kind. So the tasks of one priority never hide
-// those of another, however many there are.
+// Each priority and partition of a kind keeps its own place, up to which its tasks are in memory. The dispatcher reads
+// the tasks after the place whenever they fill at most half of their memory. The places of a new kind are at the
+// beginning, so a start works like an overflow. The first read of a partition returns up to 1,024 tasks, and each
+// further read eight times as many, up to 32,768 for a whole kind. So no priority or partition hides another, however
+// many tasks it may contain. Partitions that are only in the ledger are found by stepping over the index of the list.
 //
 // While a read runs, the feed goes on. Tasks that it reports as changed are not taken from the read. Tasks that become
 // available meanwhile, after the place, are taken with the read, so that reads end although tasks keep arriving. Those
@@ -121,10 +121,11 @@
 //
 // # Order
 //
-// Of the tasks of a kind, those of the highest priority are offered first, and tasks of one priority in the order of
-// the events that made them available: enqueued, released or interrupted. While tasks of several priorities wait, each
-// 16th offer to workers of the same shards is the task that has waited longest, so none starves. A task that its worker
-// has begun and lost is offered to that worker before all others.
+// Tasks of the highest priority are offered first. Within a priority the partitions take turns, and the tasks of a
+// partition begin in the order of the events that made them available: enqueued, released or interrupted. While
+// tasks of several priorities wait, each 16th offer to workers of the same shards is the oldest of the tasks that are
+// next in a priority, so none starves. A task that its worker has begun and lost is offered to that worker before all
+// others.
 //
 // A task whose transaction commits late is sorted in when it becomes known. This is no promise: a worker may begin a
 // later task first. If several workers have room, they get equal shares of the ready tasks, up to the room of each.

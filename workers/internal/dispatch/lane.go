@@ -8,8 +8,8 @@ import (
 )
 
 // lane contains the ready tasks of a level with one partition, by position. While it is spilled, the ledger contains
-// further tasks after place. They are read when most of the lane's tasks in memory have been offered. So the tasks of
-// one partition never hide those of another, in memory or in the ledger.
+// further tasks after place. They are read when most of the lane's tasks in memory have been offered. So a partition
+// never hides another, in memory or in the ledger.
 type lane struct {
 	partition string
 
@@ -32,8 +32,8 @@ type lane struct {
 	skipped ledger.Position
 }
 
-// isPlain reports whether the lane contains the tasks without a partition. It has a heap for each shard. The others
-// have heaps only for the shards that they need, because there may be many.
+// isPlain reports whether the lane contains the tasks without a partition. It keeps a heap for each shard. The others
+// keep heaps only for the shards that they need, because there may be many.
 func (l *lane) isPlain() bool { return l.partition == "" }
 
 // rank returns the index of a shard in ready.
@@ -141,5 +141,5 @@ func (l *lane) finishRead(through ledger.Position, isEnd bool) {
 	l.isReading, l.late = false, nil
 }
 
-// isEmpty reports whether the lane has no tasks, in memory or in the ledger.
+// isEmpty reports whether the lane is without tasks, in memory and in the ledger.
 func (l *lane) isEmpty() bool { return l.filled == 0 && !l.isSpilled && !l.isReading }

@@ -71,8 +71,8 @@ func (l *level) known(partition string) *lane {
 	return l.lanes[partition]
 }
 
-// lane returns the lane of a partition, a new one if there is none. The ledger may contain all tasks of a new lane if
-// the search for partitions has not ended.
+// lane returns the lane of a partition, and makes it if it is missing. The ledger may contain all tasks of a new lane
+// if the search for partitions has not ended.
 func (l *level) lane(partition string) *lane {
 	if known := l.known(partition); known != nil {
 		return known

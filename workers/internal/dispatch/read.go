@@ -136,7 +136,7 @@ type Read struct {
 }
 
 // Search is a request for the partitions of a kind and a priority that have such tasks: the next ones after Partition
-// in the list of unfinished tasks, by name and at most Limit, and those of the events after the list and After.
+// in the list of unfinished tasks, by name and at most Limit, and all in the events after the list and After.
 type Search struct {
 	Kind      ledger.Kind
 	Priority  ledger.Priority
@@ -324,7 +324,7 @@ func (d *Dispatcher) TakeRead(r Read, tasks []Task, through ledger.Position, isE
 	d.tidySpilled(q)
 }
 
-// tidySpilled forgets a queue of which the ledger has no further tasks.
+// tidySpilled forgets a queue that is wholly in memory.
 func (d *Dispatcher) tidySpilled(q *queue) {
 	if !q.isSpilled() {
 		delete(d.spilled, q.kind)

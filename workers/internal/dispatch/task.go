@@ -81,9 +81,10 @@ type queue struct {
 	hasNews bool       // it has got a task
 	roomier []*session // sessions that have got room
 
-	levels  [levels]level                 // by priority
-	size    int                           // of all levels; tasks in other shards wait for a worker, and do not count as memory
-	holders int                           // tasks in levels that hold a permit
+	levels  [levels]level // by priority
+	size    int           // of all levels; tasks in other shards wait for a worker, and do not count as memory
+	holders int           // tasks in levels that hold a permit
+
 	reading int                           // lanes that are read
 	moved   map[ledger.Key]ledger.Version // while lanes are read: the tasks changed by events
 	parked  int                           // tasks that wait for the gates of their values
@@ -219,7 +220,7 @@ func (q *queue) oldestHolder(shards ledger.ShardSet) (oldest *task) {
 }
 
 // next returns the task that a session gets next, or nil: one that its worker has begun, else one that holds a permit,
-// else the next of the highest priority, and in each 16th turn the oldest of those that are next in a priority.
+// else the next of the highest priority, and in each 16th turn the oldest among the next of each priority.
 func (q *queue) next(s *session) *task {
 	if of := q.ownedBy(s); len(of) > 0 {
 		return of[0]

@@ -6,10 +6,10 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// order is the order in which the lanes of a level take turns among the workers that take a set of shards, by
-// start-time fair queueing. The lane with the lowest virtual time is next. Each of its tasks adds the inverse of its
-// weight. A lane that gets tasks after a while begins at the present virtual time, that of the last offer. So lanes
-// with tasks get offers in proportion to their weights, and a lane saves up nothing while it has none.
+// order is the order in which the lanes of a level take turns among the workers of a set of shards, by start-time fair
+// queueing. The lane with the lowest virtual time is next. Each of its tasks adds the inverse of its weight. A lane
+// that gets tasks after a while begins at the last offer's virtual time. So lanes with tasks get offers in proportion
+// to their weights, and a lane saves up nothing while it is empty.
 type order struct {
 	shards ledger.ShardSet
 	turns  turnHeap // of the lanes with ready tasks in the shards

@@ -181,7 +181,11 @@ func TestPartitionsShareTheMemory(t *testing.T) {
 		}
 		for _, r := range s.Reads() {
 			var rows []Task
-			for i := int(r.After) + 1; i <= big+small && len(rows) < r.Limit && r.Priority == ledger.PriorityNormal; i++ {
+			end := big + small
+			if r.Priority != ledger.PriorityNormal {
+				end = 0
+			}
+			for i := int(r.After) + 1; i <= end && len(rows) < r.Limit; i++ {
 				if one := taskAt(i); !isGone[i] && one.Partition == r.Partition {
 					rows = append(rows, one)
 				}

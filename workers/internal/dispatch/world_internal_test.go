@@ -317,7 +317,8 @@ func last(rows []Task) ledger.Position {
 func (w *world) position(t int) ledger.Position { return ledger.Position(t + 1) }
 
 func (w *world) task(t int) Task {
-	return Task{Key: testKey(t), Version: 1, Position: w.position(t), Partition: partition(t % max(1, w.setup.partitions))}
+	return Task{Key: testKey(t), Version: 1, Position: w.position(t),
+		Partition: partition(t % max(1, w.setup.partitions))}
 }
 
 // post puts the offers of a dispatcher on their way. A probe that repeats one on its way is left out: it would make the
