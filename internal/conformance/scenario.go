@@ -271,6 +271,7 @@ func killed(b *bench) {
 	first := b.found("ask", "")[0].session
 	b.process.kill()
 	b.mu.Lock()
+	b.killed = first
 	clear(b.given)
 	b.mu.Unlock()
 	b.start()

@@ -41,6 +41,7 @@ type server struct {
 	dropped int                // next answers with tasks to be lost
 	again   bool               // the next answer repeats the tasks at work
 	refuses bool               // with 401
+	killed  string             // session of a killed process, whose requests may still arrive
 }
 
 // call is a call of the client.
@@ -219,6 +220,10 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, text json.RawMessag
 	}
 	timeUp := time.After(wait)
 	for isUp := false; len(tasks) == 0 && !isUp; {
+		if body.Session == s.killed {
+			s.mu.Unlock()
+			return
+		}
 		if len(s.queue) > 0 {
 			n := min(len(s.queue), body.Limit)
 			tasks = append(tasks, s.queue[:n]...)
