@@ -20,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/conformance"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -96,8 +97,8 @@ func (s clientsServer) run(dir string, env []string, command ...string) {
 func copyTracked(t *testing.T, from string) (to string) {
 	t.Helper()
 	to = t.TempDir()
-	names := []string{"src", "test", "tests", "examples", "package.json", "tsconfig.json", "pyproject.toml",
-		"README.md"}
+	names := []string{"src", "test", "tests", "conformance", "examples", "package.json", "tsconfig.json",
+		"pyproject.toml", "README.md"}
 	for _, name := range names {
 		path := filepath.Join(from, name)
 		info, err := os.Stat(path)
@@ -166,7 +167,7 @@ func TestClientOfNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.run(program, nil, packages...)
-	for _, name := range []string{"test", "examples"} {
+	for _, name := range []string{"test", "conformance", "examples"} {
 		if err := os.CopyFS(filepath.Join(program, name), os.DirFS(filepath.Join(source, name))); err != nil {
 			t.Fatal(err)
 		}
@@ -179,6 +180,7 @@ func TestClientOfNode(t *testing.T) {
 		s.runListings(doc, "js", program, nil, "node", ".mjs")
 	}
 	s.run(program, nil, "node", "examples/shop.mjs")
+	conform(t, program, nil, "node", "conformance/worker.mjs")
 }
 
 // python returns a Python with the drivers of Debian's packages.
@@ -221,6 +223,21 @@ func TestClientOfPython(t *testing.T) {
 		s.runListings(doc, "python", t.TempDir(), path, name, ".py")
 	}
 	s.run(source, path, name, "examples/shop.py")
+	conform(t, source, path, name, "conformance/worker.py")
+}
+
+// conform checks a package's worker against the work protocol, with the suite that any client can run.
+func conform(t *testing.T, dir string, env []string, command ...string) {
+	t.Helper()
+	results := conformance.Run(t.Context(), conformance.Config{Command: command, Dir: dir, Env: env})
+	if len(results) < 20 {
+		t.Errorf("%d scenarios ran, want at least 20", len(results))
+	}
+	for _, r := range results {
+		if len(r.Faults) > 0 {
+			t.Errorf("%s: %s\n%s", r.Scenario, strings.Join(r.Faults, "; "), r.Log)
+		}
+	}
 }
 
 var listedKind = regexp.MustCompile(`(?:handle\(|KIND, ME = )"([a-z.]+)"`)
