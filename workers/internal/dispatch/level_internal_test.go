@@ -201,9 +201,11 @@ func TestAPriorityChangesDuringARead(t *testing.T) {
 func BenchmarkDrain(b *testing.B) {
 	const backlog = 32_768
 	for _, bench := range []struct {
-		name       string
-		priorities int
-	}{{"plain", 1}, {"four priorities", levels}} {
+		name                   string
+		priorities, partitions int
+	}{
+		{name: "plain"}, {name: "four priorities", priorities: levels}, {name: "1000 partitions", partitions: 1000},
+	} {
 		b.Run(bench.name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
@@ -213,8 +215,11 @@ func BenchmarkDrain(b *testing.B) {
 				events := make([]Event, backlog)
 				for i := range events {
 					events[i] = available(fmt.Sprint("t", i), i+1).in(ledger.Shard(i % ledger.Shards))
-					if bench.priorities > 1 {
+					if bench.priorities > 0 {
 						events[i].Priority = ledger.Priority(1 + i%bench.priorities)
+					}
+					if bench.partitions > 0 {
+						events[i].Partition = fmt.Sprint(i % bench.partitions)
 					}
 				}
 				s.Apply(s.Open(), events)
