@@ -154,8 +154,8 @@ func TestDrainOfWork(t *testing.T) {
 func TestConcurrencyLimitOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := serveWork(t, 30*time.Second)
-	limit := ledger.ConcurrencyLimit{Kind: "a.b", MaxRunning: 2}
-	if err := ledger.SetConcurrency(t.Context(), s.owner(), limit, "op"); err != nil {
+	limit := ledger.StartLimit{Name: "a.b", Kinds: map[ledger.Kind]int{"a.b": 1}, MaxRunning: new(2)}
+	if err := ledger.SetStartLimit(t.Context(), s.owner(), limit, "op"); err != nil {
 		t.Fatal(err)
 	}
 	const n = 12

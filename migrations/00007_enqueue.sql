@@ -772,8 +772,8 @@ $$;
 comment on function taskledger.enqueue_many(json) is
   'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
   'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-  'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for. Returns a row for each entry, in order, like '
-  'taskledger.enqueue.';
+  'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for. Returns a row for each '
+  'entry, in order, like taskledger.enqueue.';
 
 -- +goose StatementBegin
 create function taskledger.enqueue(kind text, biz_id text, args json default null, run_at timestamptz default null,
