@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-var runMutants = flag.Bool("mutants", false, "build six mutants of the product, and check that the torture finds each")
+var runMutants = flag.Bool("mutants", false, "build mutants of the product, and check that the torture finds each")
 
 // mutant is the product with a simpler algorithm, which a later change might introduce.
 type mutant struct {
@@ -53,6 +53,13 @@ var mutants = []mutant{
 		file: "migrations/00021_start_limit.sql", old: "h.type in ('started', 'progressed') and h.attempt = f.attempt",
 		mutated: "h.attempt = f.attempt",
 		faults:  "kill-worker", rules: []string{"unfinished"},
+	},
+	{
+		name:    "a limit has more permits than it allows tasks",
+		file:    "migrations/00021_start_limit.sql",
+		old:     "max_running = set_start_limit.max_running, rate",
+		mutated: "max_running = 9 * set_start_limit.max_running, rate",
+		faults:  "kill-worker", rules: []string{"limit"},
 	},
 	{
 		name: "an offer that was lost is not noticed",
