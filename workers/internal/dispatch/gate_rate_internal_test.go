@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,16 +102,17 @@ func TestGateOfAValueDelaysNoOtherValue(t *testing.T) {
 	}
 	events = append(events, inPartition(available("s1", 30), "small"), available("none", 31))
 	c.apply(events...)
-	same(t, "tasks", a.got, []string{"t0", "s1", "none"})
+	slices.Sort(a.got) // partitions take turns
+	same(t, "tasks", a.got, []string{"none", "s1", "t0"})
 	c.end(a, "t0")
 	c.exchange()
 	c.apply(inPartition(available("t0", 1), "big").as(Ended, 3, "a"), inPartition(available("t20", 40), "big"))
-	same(t, "tasks after an end", a.got, []string{"t0", "s1", "none", "t1"})
+	same(t, "tasks after an end", a.got[3:], []string{"t1"})
 	c.apply(inPartition(available("t2", 3), "big").as(Ended, 2, "operator")) // cancelled while it is parked
 	c.end(a, "t1")
 	c.exchange()
 	c.apply(inPartition(available("t1", 2), "big").as(Ended, 3, "a"))
-	same(t, "tasks after another end", a.got, []string{"t0", "s1", "none", "t1", "t3"})
+	same(t, "tasks after another end", a.got[3:], []string{"t1", "t3"})
 	c.limits()
 	same(t, "tasks without a limit", len(a.got), 22)
 	same(t, "parked tasks", c.queues[testKind].parked, 0)
