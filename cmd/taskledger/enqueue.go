@@ -99,7 +99,8 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 	addDuration(cmd.Flags(), &f.throttleFor, "throttle-for",
 		"with --if-exists rerun, replace or follow: begin this long after the run before has ended at the earliest")
 	addDuration(cmd.Flags(), &f.wait, "wait", "wait this long for its result (default: do not wait)")
-	refuseZero(cmd.Flags(), "data-version", "priority", "retry", "run-at", "start-by", "finish-by", "otherwise")
+	refuseZero(cmd.Flags(), "data-version", "priority", "retry", "run-at", "start-by", "finish-by", "otherwise",
+		"defer-at-most", "throttle-for")
 	return cmd
 }
 

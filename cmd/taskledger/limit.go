@@ -384,7 +384,7 @@ scheduled ones. See docs/overload.md.`,
 	l.RetryAfter = time.Second
 	addDuration(cmd.Flags(), &l.RetryAfter, "retry-after",
 		"delay after which a rejected producer should retry, as a hint")
-	refuseZero(cmd.Flags(), "policy", "retry-after")
+	refuseZero(cmd.Flags(), "policy", "retry-after", "burst")
 	addActorFlag(cmd, &actor)
 	return cmd
 }

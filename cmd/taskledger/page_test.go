@@ -32,7 +32,7 @@ var pagedLists = map[string]pagedList{
 	"taskledger show kinds": {
 		list: "kinds", name: "kind", want: []string{"a", "d", "d/e", "f%2Fg", "k1", "k2", "k3", "seal", "t"},
 	},
-	"taskledger show limits": {list: "limits", name: "kind", want: []string{"k1", "k2", "k3"}},
+	"taskledger show limits": {list: "limits", name: "name", want: []string{"k1", "k2", "k3"}},
 	"taskledger show parked": {list: "parked", name: "position", want: []string{"7", "8", "9"}},
 	"taskledger show illegal": {
 		list: "illegal", name: "key.kind,key.biz_id,version",

@@ -360,6 +360,7 @@ func (a *app) startPostgres(ctx context.Context, f serveFlags, httpURL string) (
 	}
 	postgres, err := embedded.Start(ctx, embedded.Config{
 		Dir: a.config.dataDir, Binaries: f.binaries, Fetch: a.fetchPostgres(f.noFetch), HTTPURL: httpURL,
+		Prepare: migrations.Up, // the other commands must not find a database without tables
 	})
 	if err != nil {
 		return nil, err
@@ -370,9 +371,6 @@ func (a *app) startPostgres(ctx context.Context, f serveFlags, httpURL string) (
 			"port", postgres.LastPort)
 	}
 	a.config.use(postgres.DatabaseURL, "")
-	if err := migrations.Up(ctx, postgres.DatabaseURL); err != nil {
-		return nil, firstOf(err, postgres.Close())
-	}
 	return postgres, nil
 }
 

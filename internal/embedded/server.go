@@ -30,13 +30,16 @@ type Config struct {
 	Binaries string // directory of postgres and initdb. Default: search.
 	HTTPURL  string // of this process's HTTP server, for the announcement. Default: none.
 
+	// Prepare is called with the address of the database before the server is announced. Default: nothing.
+	Prepare func(ctx context.Context, databaseURL string) error
+
 	// Fetch returns that directory where PostgreSQL is not installed. Default: Start fails.
 	Fetch func(context.Context) (dir string, err error)
 }
 
 // Server is a PostgreSQL server of this process. It ends with this process.
 type Server struct {
-	DatabaseURL string // of the database [Database]. Start does not migrate it.
+	DatabaseURL string // of the database [Database]
 	LastPort    int    // of the last start, if another process listens on it now; else 0
 
 	postgres *pgserver.Server
@@ -79,6 +82,11 @@ func Start(ctx context.Context, c Config) (_ *Server, err error) {
 	s.DatabaseURL = s.postgres.URL(Database)
 	if err := writePort(dir, s.DatabaseURL); err != nil {
 		return nil, fmt.Errorf("write the address: %w", err)
+	}
+	if c.Prepare != nil {
+		if err := c.Prepare(ctx, s.DatabaseURL); err != nil {
+			return nil, err
+		}
 	}
 	if s.withdraw, err = Announce(dir, Announcement{DatabaseURL: s.DatabaseURL, HTTPURL: c.HTTPURL}); err != nil {
 		s.withdraw = func() error { return nil }
