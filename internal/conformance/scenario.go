@@ -284,8 +284,10 @@ func killed(b *bench) {
 }
 
 func quickShutdown(b *bench) {
-	b.add("task", `{"do": "sleep", "seconds": 1, "value": 1}`)
-	b.await("the task is given", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.given) == 1 })
+	b.add("task", `{"do": "sleep", "seconds": 2, "value": 1}`)
+	b.await("the client has the task", func() bool { // it may not have read the answer before
+		return slices.ContainsFunc(b.found("heartbeat", ""), func(c call) bool { return len(c.holds) > 0 })
+	})
 	if code := b.terminate(); code != 0 {
 		b.failf("exit code %d", code)
 	}
