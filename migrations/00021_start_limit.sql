@@ -660,11 +660,13 @@ comment on function taskledger_internal.make_token(bigint, text, bigint) is
   'Makes a token of a value. Returns false if it exists, null if another transaction that makes it lasts.';
 
 -- The newest burst rows of a ring have no next use: their numbers are above all others. A use that was locked, by a
--- transaction that was rolled back, may be below them: tidy_tokens makes it usable again.
+-- transaction that was rolled back, may be below them: tidy_tokens makes it usable again. The times are those of the
+-- events, so the rate holds by the ledger's own record, however long a statement lasts.
 -- The start reads the limit again when it has locked a row: see take_permit and set_start_limit.
 -- Indexes: primary keys.
 -- +goose StatementBegin
-create function taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text)
+create function taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text,
+                                                at timestamptz)
 returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
@@ -690,7 +692,7 @@ begin
         select o.n
           from taskledger.start_token o
          where o.ring = l.ring and o.value = value and o.n > newest - l.burst
-           and o.taken_at <= clock_timestamp() - l.window_us * interval '1 microsecond'
+           and o.taken_at <= at - l.window_us * interval '1 microsecond'
          order by o.n
          limit 256) oldest
      cross join lateral (
@@ -730,7 +732,7 @@ begin
       taken := 0;
       continue;
     end if;
-    insert into taskledger.start_token (ring, value, n) values (l.ring, value, use + l.burst)
+    insert into taskledger.start_token (ring, value, n, taken_at) values (l.ring, value, use + l.burst, at)
         on conflict on constraint start_token_pkey do nothing;
     if found then
       taken := taken + 1;
@@ -740,8 +742,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.take_tokens(text, text, boolean, integer, text) is
-  'Takes tokens of a rate for a start. Raises TL008 if there are not as many.';
+comment on function taskledger_internal.take_tokens(text, text, boolean, integer, text, timestamptz) is
+  'Takes tokens of a rate for a start at a moment, the time of its event. Raises TL008 if there are not as many.';
 
 -- With its owner's rights: no role may write the tables permit and start_token.
 -- Indexes: primary keys.
@@ -783,7 +785,8 @@ begin
                                               new.biz_id, new.version, new.attempt);
     end if;
     if l.rate is not null then
-      perform taskledger_internal.take_tokens(l.name, value, l.per is not null, l.weight, new.kind);
+      perform taskledger_internal.take_tokens(l.name, value, l.per is not null, l.weight, new.kind,
+                                              new.recorded_at);
     end if;
   end loop;
   return null;

@@ -5310,7 +5310,8 @@ begin
                                               new.biz_id, new.version, new.attempt);
     end if;
     if l.rate is not null then
-      perform taskledger_internal.take_tokens(l.name, value, l.per is not null, l.weight, new.kind);
+      perform taskledger_internal.take_tokens(l.name, value, l.per is not null, l.weight, new.kind,
+                                              new.recorded_at);
     end if;
   end loop;
   return null;
@@ -5319,7 +5320,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.take_permits() IS 'The trigger that takes permits and tokens for each start of a kind with limits. Raises TL008 if one is not free.';
 
-CREATE FUNCTION taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text) RETURNS void
+CREATE FUNCTION taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text, at timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -5349,7 +5350,7 @@ begin
         select o.n
           from taskledger.start_token o
          where o.ring = l.ring and o.value = value and o.n > newest - l.burst
-           and o.taken_at <= clock_timestamp() - l.window_us * interval '1 microsecond'
+           and o.taken_at <= at - l.window_us * interval '1 microsecond'
          order by o.n
          limit 256) oldest
      cross join lateral (
@@ -5389,7 +5390,7 @@ begin
       taken := 0;
       continue;
     end if;
-    insert into taskledger.start_token (ring, value, n) values (l.ring, value, use + l.burst)
+    insert into taskledger.start_token (ring, value, n, taken_at) values (l.ring, value, use + l.burst, at)
         on conflict on constraint start_token_pkey do nothing;
     if found then
       taken := taken + 1;
@@ -5398,7 +5399,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text) IS 'Takes tokens of a rate for a start. Raises TL008 if there are not as many.';
+COMMENT ON FUNCTION taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text, at timestamp with time zone) IS 'Takes tokens of a rate for a start at a moment, the time of its event. Raises TL008 if there are not as many.';
 
 CREATE FUNCTION taskledger_internal.thin_cursor(reader text, above bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER

@@ -49,9 +49,10 @@ var mutants = []mutant{
 		faults: "kill-worker", rules: []string{"runs"},
 	},
 	{
-		name: "the permit of an attempt that has ended is not free",
-		file: "migrations/00021_start_limit.sql", old: "h.type in ('started', 'progressed') and h.attempt = f.attempt",
-		mutated: "h.attempt = f.attempt",
+		name:    "the permit of an attempt that has ended is not free",
+		file:    "migrations/00021_start_limit.sql",
+		old:     "h.type in ('started', 'progressed') and h.attempt = f.attempt\n                   and (",
+		mutated: "h.attempt = f.attempt\n                   and (",
 		faults:  "kill-worker", rules: []string{"unfinished"},
 	},
 	{
