@@ -108,7 +108,7 @@ func watchTop(ctx context.Context, a *app, s *sampler, screen, keys *os.File, ev
 	}()
 	defer func() { // the connections are closed after it
 		cancel()
-		for range samples { //nolint:revive // the last reading has no use
+		for range samples {
 		}
 	}()
 	first := <-samples

@@ -59,7 +59,7 @@ func record(file, command string, args ...string) error {
 	}()
 	var lines []line
 	for s := bufio.NewScanner(from); s.Scan(); {
-		fmt.Println(s.Text())
+		fmt.Fprintln(os.Stdout, s.Text())
 		lines = append(lines, line{time.Since(began), s.Text()})
 	}
 	if err := <-ended; err != nil {

@@ -28,20 +28,20 @@ func main() {
 	failed := 0
 	for _, r := range conformance.Run(ctx, conformance.Config{Command: flag.Args(), Dir: *dir, Only: *only}) {
 		if len(r.Faults) == 0 {
-			fmt.Println("ok    ", r.Scenario)
+			fmt.Fprintln(os.Stdout, "ok    ", r.Scenario)
 			continue
 		}
 		failed++
-		fmt.Println("FAILED", r.Scenario)
+		fmt.Fprintln(os.Stdout, "FAILED", r.Scenario)
 		for _, fault := range r.Faults {
-			fmt.Println("       ", fault)
+			fmt.Fprintln(os.Stdout, "       ", fault)
 		}
 		if r.Log != "" {
-			fmt.Printf("        output of the client:\n%s\n", r.Log)
+			fmt.Fprintf(os.Stdout, "        output of the client:\n%s\n", r.Log)
 		}
 	}
 	if failed > 0 {
-		fmt.Println(failed, "scenarios have failed")
+		fmt.Fprintln(os.Stdout, failed, "scenarios have failed")
 		os.Exit(1)
 	}
 }
