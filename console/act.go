@@ -20,7 +20,8 @@ type act struct {
 // allows reports whether a task in a state may be changed so.
 func (a act) allows(s ledger.State) bool { return slices.Contains(a.states, s) }
 
-var unfinished = []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateScheduled, ledger.StateRetrying}
+var unfinished = []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateScheduled, ledger.StateInLine,
+	ledger.StateRetrying}
 
 var acts = []act{
 	{api.Release, "Release", []ledger.State{ledger.StateDead, ledger.StateCancelled, ledger.StateExpired,

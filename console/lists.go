@@ -87,9 +87,10 @@ type listedEvent struct {
 const maxListedData = 4 << 10
 
 // eventTypes are the types by which events can be chosen.
-var eventTypes = []ledger.EventType{ledger.EventEnqueued, ledger.EventScheduled, ledger.EventStarted,
-	ledger.EventProgressed, ledger.EventSucceeded, ledger.EventFailed, ledger.EventReleased, ledger.EventBuried,
-	ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded, ledger.EventInterrupted, ledger.EventSnoozed}
+var eventTypes = []ledger.EventType{ledger.EventEnqueued, ledger.EventScheduled, ledger.EventLinedUp,
+	ledger.EventStarted, ledger.EventProgressed, ledger.EventSucceeded, ledger.EventFailed, ledger.EventReleased,
+	ledger.EventBuried, ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded,
+	ledger.EventInterrupted, ledger.EventSnoozed}
 
 // showEvents shows a page of events, the newest first.
 func (h *Handler) showEvents(ctx context.Context, r *http.Request, v *view) error {

@@ -180,6 +180,9 @@ func tellStory(t ledger.Task, attempts []*attempt, enqueuedAt, now time.Time) st
 				age(now.Sub(last.Began)))
 		}
 		return fmt.Sprintf("Attempt %d is running.", t.Attempt)
+	case ledger.StateInLine:
+		return fmt.Sprintf("Waits for its turn in line %s for %s.", printable.Text(t.OrderKey),
+			age(now.Sub(t.UpdatedAt)))
 	case ledger.StateAvailable:
 		return fmt.Sprintf("Waits for a worker for %s.", age(now.Sub(t.UpdatedAt)))
 	default:

@@ -27,7 +27,8 @@ const (
 
 // states are the states of tasks, in the order of the tabs.
 var states = []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateRetrying, ledger.StateScheduled,
-	ledger.StateDead, ledger.StateSucceeded, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded}
+	ledger.StateInLine, ledger.StateDead, ledger.StateSucceeded, ledger.StateCancelled, ledger.StateExpired,
+	ledger.StateDiscarded}
 
 // tasksData is the content of the page Tasks.
 type tasksData struct {

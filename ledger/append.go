@@ -73,7 +73,7 @@ func (r *AppendRequest) hasRead() bool {
 func (r *AppendRequest) attemptAfterRead() (Attempt, bool) {
 	last := State(r.last.State)
 	switch {
-	case !r.hasRead() || !r.Type.allowedAfter(last):
+	case !r.hasRead() || !r.Type.canBeAppended(last):
 		return 0, false
 	case r.Type.beginsAttempt(last):
 		return Attempt(r.last.Attempt) + 1, true
@@ -91,6 +91,10 @@ func (r AppendRequest) validate() error {
 	}
 	if r.Type.isFirstOnly() {
 		rule := "begins a task and cannot be appended: use Enqueue"
+		return &InvalidError{Field: "type", Value: string(r.Type), Rule: rule}
+	}
+	if r.Type == EventLinedUp {
+		rule := "cannot be appended: append released, which lines up a task with an order key"
 		return &InvalidError{Field: "type", Value: string(r.Type), Rule: rule}
 	}
 	if r.Expected < 1 {
@@ -172,9 +176,9 @@ func (r AppendRequest) newEvent() Event {
 // scanTargets returns pointers to the fields that the database sets, in the order of append.sql.
 func (e *Event) scanTargets() []any {
 	return []any{
-		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*int)(&e.Priority),
-		(*pgquery.Repeated)(&e.Partition), pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Actor),
-		(*pgquery.Repeated)(&e.Login),
+		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*eventType)(&e.Type),
+		(*int)(&e.Priority), (*pgquery.Repeated)(&e.Partition), (*pgquery.Repeated)(&e.OrderKey),
+		pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Actor), (*pgquery.Repeated)(&e.Login),
 	}
 }
 
@@ -206,7 +210,7 @@ func (r AppendRequest) priority() any {
 // attempt.
 func (t EventType) predecessors() (all, attemptEnds []string) {
 	for _, last := range transitions {
-		if t.allowedAfter(last.To) {
+		if t.canBeAppended(last.To) {
 			all = append(all, string(last.Type))
 			if t.beginsAttempt(last.To) {
 				attemptEnds = append(attemptEnds, string(last.Type))
@@ -254,7 +258,7 @@ func readConflict(ctx context.Context, db DB, r AppendRequest) error {
 		return ErrUnknownTask
 	case Version(version) != r.Expected:
 		return &ConflictError{Key: r.Key, Expected: r.Expected, Found: Version(version), State: state}
-	case !r.Type.allowedAfter(state):
+	case !r.Type.canBeAppended(state):
 		return &TransitionError{Key: r.Key, Type: r.Type, State: state}
 	}
 	return nil

@@ -84,8 +84,9 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 			e := &events[i]
 			*e, last = r.newEvent(), i
 			if err := results.QueryRow().Scan((*int64)(&e.Position), (*int32)(&e.Attempt), (*int)(&e.Shard),
-				(*int)(&e.Priority), (*pgquery.Repeated)(&e.Partition), pgquery.Micros(&e.RecordedAt),
-				(*pgquery.Repeated)(&e.Login), nil); err != nil {
+				(*eventType)(&e.Type), (*int)(&e.Priority), (*pgquery.Repeated)(&e.Partition),
+				(*pgquery.Repeated)(&e.OrderKey), pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Login),
+				nil); err != nil {
 				return err
 			}
 			e.Version, e.Actor = r.Expected+1, cmp.Or(r.Actor, e.Login)

@@ -111,8 +111,8 @@ func TestOutcomesOfWorkersCallNoFunction(t *testing.T) {
 	ledgertest.Enqueue(t, owner, other, `{}`)
 	ledgertest.ExecAsOwner(t, owner, `
 		create or replace function taskledger_internal.follows(kind text, biz_id text, version integer,
-			attempt integer, shard smallint, priority smallint, partition text, type taskledger.event_type,
-			login_id integer default null)
+			attempt integer, shard smallint, priority smallint, partition text, order_key text,
+			type taskledger.event_type, login_id integer default null)
 		returns taskledger.event_type language plpgsql as $$ begin raise 'called'; end $$`)
 	worker := ledgertest.As(t, owner, "worker")
 	ledgertest.Append(t, worker, key, ledger.EventFailed)

@@ -16,7 +16,8 @@ const maxRan = 10 * 365 * 24 * time.Hour
 func (e Event) BeganAt() (time.Time, bool) {
 	switch e.Type {
 	case EventStarted, EventProgressed, EventSucceeded, EventFailed, EventInterrupted, EventSnoozed:
-	case EventEnqueued, EventScheduled, EventReleased, EventBuried, EventCancelled, EventExpired, EventDiscarded:
+	case EventEnqueued, EventScheduled, EventLinedUp, EventReleased, EventBuried, EventCancelled, EventExpired,
+		EventDiscarded:
 		return time.Time{}, false
 	}
 	var ms *float64

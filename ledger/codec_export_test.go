@@ -27,5 +27,5 @@ func Accepts(args, meta json.RawMessage) error {
 
 // Follows reports whether an event of type t may follow one of type last, and whether it then begins an attempt.
 func Follows(t, last EventType) (may, begins bool) {
-	return t.allowedAfter(last.State()), t.beginsAttempt(last.State())
+	return t.canBeAppended(last.State()), t.beginsAttempt(last.State())
 }

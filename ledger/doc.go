@@ -73,7 +73,7 @@
 //	meta          JSON object next to data: trace context, causation, tags, encoding, …
 //	priority      1 urgent to 4 low, of the task from this event on; 0: none was given, see [Priority]
 //	partition     tenant or other group of the task, 1 to 64 bytes without control characters; null: none
-//	order_key     reserved for later versions, always null now
+//	order_key     the line in which the task stands, or null: see [EnqueueOptions]
 //
 // [EventType] lists the types, [Meta] the members of meta. Data that is bytes and not JSON is stored as base64. Rows
 // are inserted and never changed. The state of a task is a function of the type of its last event, and the fold of all
@@ -118,6 +118,15 @@
 // The events of one task are ordered by version; version n+1 can only be inserted by a transaction that
 // sees version n. Events of different tasks have no order. A position is not a cursor: transactions commit
 // out of position order. Package ledger/feed reads every committed event once, each task in its order.
+//
+// # Lines
+//
+// The tasks with an order key form a line, and begin one after another. Such a task takes its place in line by an event
+// lined_up, and is available after an event released with the reason turn, which the dispatcher appends by
+// taskledger_internal.advance_lines. Nothing else may follow lined_up that makes the task available or begins an
+// attempt, so no worker can start a task before its turn. The turn ends when the task has succeeded, or is cancelled,
+// expired, discarded, enqueued again or scheduled by an operator. A dead task keeps it, unless it was enqueued with
+// PassIfDead. A released event after a dead, cancelled, expired, discarded or scheduled task lines it up.
 //
 // # The past
 //

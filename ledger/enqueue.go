@@ -67,6 +67,14 @@ type EnqueueOptions struct {
 	// [MaxPartitionLen] bytes of UTF-8 without control characters. Like Priority, it is no part of the task's identity.
 	// Default: the partition of all tasks without one.
 	Partition string
+	// OrderKey names a line, for example customer/17: its tasks, of any kinds, begin one after another. The next begins
+	// when the one before has succeeded, or was cancelled, expired or discarded. While that one waits for a retry, or
+	// is dead, the line stands. A comes before B if A committed before B's transaction began, or if both wait and A's
+	// position is lower. A task with a due time or predecessors lines up when it is due. At most 255 bytes without
+	// control characters. Not together with CanRun. Default: none, the task waits for no other.
+	OrderKey string
+	// PassIfDead lets the next task in line begin if this one is dead. Default: the line stands until it is released.
+	PassIfDead bool
 	// IfExists decides what happens if a task with this key exists: it is returned, runs again, or gets these args. The
 	// last two cannot be combined with After and CanRun. Default: [IfExistsSame].
 	IfExists IfExists
@@ -182,7 +190,7 @@ func enqueueOne(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
 
 // enqueueWithinLimit enqueues a row, subject to the kind's limit.
 func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
-	if row.hasTimes() {
+	if row.needsAll() {
 		return enqueueRow(ctx, db, row, false)
 	}
 	k := row.key
@@ -365,9 +373,9 @@ func insertMany(
 	ctx context.Context, db DB, rows []firstEvent, order []int, o insertOptions,
 ) (map[Key]Enqueued, error) {
 	var kinds, ids, shards, actors, args, metas, versions, runAfters, runAts, startBys, finishBys, waits pgarray.Builder
-	var priorities, partitions pgarray.Builder
+	var priorities, partitions, orderKeys pgarray.Builder
 	needsAll := o.mayDiscard
-	actors.Empties, partitions.Empties = true, true
+	actors.Empties, partitions.Empties, orderKeys.Empties = true, true, true
 	for _, i := range order {
 		row := rows[i]
 		kinds.Add(string(row.key.Kind))
@@ -375,7 +383,7 @@ func insertMany(
 		shards.Add(strconv.Itoa(int(row.shard)))
 		actors.AddOptional(row.actor)
 		args.AddOptional(string(row.args))
-		metas.AddOptional(string(row.meta))
+		metas.AddOptional(string(row.storedMeta()))
 		versions.Add(strconv.Itoa(row.dataVersion))
 		priorities.AddOptionalInt(int64(row.priority))
 		partitions.AddOptional(row.partition)
@@ -385,7 +393,8 @@ func insertMany(
 		startBys.AddOptional(timeParam(row.startBy))
 		finishBys.AddOptional(timeParam(row.finishBy))
 		waits.Add(strconv.FormatBool(len(row.after) > 0))
-		needsAll = needsAll || row.hasTimes()
+		orderKeys.AddOptional(row.orderKey)
+		needsAll = needsAll || row.needsAll()
 	}
 	ignore := int64(0)
 	if o.ignoreLimits {
@@ -397,7 +406,7 @@ func insertMany(
 	}
 	if needsAll {
 		statement, values = enqueueAllSQL, append(values, runAfters.String(), runAts.String(), startBys.String(),
-			finishBys.String(), waits.String())
+			finishBys.String(), waits.String(), orderKeys.String())
 	}
 	result, err := db.Query(ctx, statement, values...)
 	if err != nil {

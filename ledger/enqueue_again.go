@@ -29,7 +29,8 @@ const (
 	// finished is treated as by [IfExistsSame]: so at most one run of a key is unfinished.
 	IfExistsRerun IfExists = "rerun"
 	// IfExistsReplace replaces args, times and deadlines of a task that has not begun, and is [IfExistsRerun] for a
-	// finished task. A task that has begun, or waits for predecessors, is treated as by [IfExistsSame].
+	// finished task. A task that has begun, or waits for predecessors, is treated as by [IfExistsSame]. A task in line
+	// takes its place at the end of its line, and keeps its order key.
 	//
 	// A worker that is at the moment beginning the task with its old args cannot finish it. An AtLeastOnce handler may
 	// then have been called with the old args, and is called again with the new ones.
@@ -211,8 +212,8 @@ func enqueueAgain(
 // againParams returns the first parameters of enqueue_again.sql, for the rows at the indices listed.
 func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
 	var kinds, ids, args, metas, actors, versions, levels, ifExists, isWritten, waits pgarray.Builder
-	var runAfters, runAts, startBys, finishBys, partitions, defers, throttles pgarray.Builder
-	actors.Empties, ifExists.Empties, partitions.Empties = true, true, true
+	var runAfters, runAts, startBys, finishBys, partitions, defers, throttles, orderKeys, passes pgarray.Builder
+	actors.Empties, ifExists.Empties, partitions.Empties, orderKeys.Empties = true, true, true, true
 	for _, i := range listed {
 		row := rows[i]
 		kinds.Add(string(row.key.Kind))
@@ -228,6 +229,8 @@ func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
 		finishBys.AddOptional(timeParam(row.finishBy))
 		levels.Add(strconv.Itoa(int(row.priority)))
 		partitions.AddOptional(row.partition)
+		orderKeys.AddOptional(row.orderKey)
+		passes.Add(strconv.FormatBool(row.passIfDead))
 		ifExists.AddOptional(string(row.ifExists))
 		isWritten.Add(strconv.FormatBool(row.again() && isInGroup[i]))
 		waits.Add(strconv.FormatBool(len(row.after) > 0))
@@ -240,6 +243,7 @@ func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
 		kinds.String(), ids.String(), args.String(), metas.String(), actors.String(), versions.String(),
 		runAfters.String(), runAts.String(), startBys.String(), finishBys.String(), ifExists.String(), levels.String(),
 		partitions.String(), isWritten.String(), waits.String(), defers.String(), throttles.String(),
+		orderKeys.String(), passes.String(),
 	}
 }
 

@@ -385,7 +385,7 @@ func TestWorkerCannotForgeARun(t *testing.T) {
 		`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, run)
 		 select 2, 1, shard, 'failed', kind, biz_id, '2', 1 from taskledger.event`,
 		`select taskledger_internal.enqueue_again('customer.resync', '17', 'replace', '2', null, null, 1, 0, null, null,
-		                                          null, null, null, null, null)`,
+		                                          null, null, null, null, null, null, false)`,
 	} {
 		if _, err := pool.Exec(t.Context(), statement); err == nil {
 			t.Errorf("admitted: %s", statement)
@@ -407,7 +407,8 @@ func TestRerunIsChecked(t *testing.T) {
 		"partition": `'a.b', '1', 'replace', '2', null, null, 1, 0, repeat('p', 65), null, null`,
 		"run_at":    `'a.b', '1', 'replace', '2', null, null, 1, 0, null, null, 'infinity'`,
 	} {
-		_, err := pool.Exec(t.Context(), "select taskledger_internal.enqueue_again("+call+", null, null, null, null)")
+		_, err := pool.Exec(t.Context(),
+			"select taskledger_internal.enqueue_again("+call+", null, null, null, null, null, false)")
 		if err == nil || !strings.Contains(err.Error(), "taskledger: invalid") {
 			t.Errorf("%s: %v", name, err)
 		}

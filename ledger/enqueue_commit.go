@@ -17,8 +17,8 @@ import (
 var enqueueRequiredSQL string
 
 // EnqueueAndCommit enqueues a task as [Enqueue] does and commits the transaction in the same round trip. It takes two
-// round trips for a task with a due time or a deadline, of a kind [TypedKind.WithSameArgs], or that may run again. It
-// also commits the transaction if the task exists with the same args.
+// round trips for a task with a due time, a deadline or an order key, of a kind [TypedKind.WithSameArgs],
+// or that may run again. It also commits the transaction if the task exists with the same args.
 //
 // It returns the errors of [Enqueue], and [ErrTransactionAborted] or [ErrTransactionEnded] if the
 // transaction cannot be committed. After an error the transaction is rolled back. If the connection was
@@ -65,7 +65,7 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 	if row.canRun {
 		return Enqueued{}, t.abort(ctx, fmt.Errorf("enqueue %s: %w", e.Key, errCanRun))
 	}
-	if !row.hasTimes() && row.isSame == nil && !row.again() {
+	if !row.needsAll() && row.isSame == nil && !row.again() {
 		return t.enqueueAndCommit(ctx, row)
 	}
 	answer, err := enqueueRow(ctx, t, row, false)

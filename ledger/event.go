@@ -40,7 +40,10 @@ type Event struct {
 	Partition string `json:"partition,omitempty"`
 	// Run is the number of the run that the event begins, or whose args it replaces. It is 0 for other events, and for
 	// a task's first event, which begins run 1.
-	Run  int             `json:"run,omitempty"`
+	Run int `json:"run,omitempty"`
+	// OrderKey names the line in which the task stands, "" for none: see [EnqueueOptions].OrderKey.
+	OrderKey string `json:"order_key,omitempty"`
+
 	Data json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see [Event.Payload]
 	Meta json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]
 }

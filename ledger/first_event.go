@@ -33,13 +33,16 @@ type firstEvent struct {
 
 	after []Key // its predecessors
 
+	orderKey   string
+	passIfDead bool
+
 	run               dueTime
 	startBy, finishBy time.Time
 }
 
-// hasTimes reports whether the task needs enqueue_all.sql: for a due time, a deadline or predecessors.
-func (r firstEvent) hasTimes() bool {
-	return len(r.after) > 0 || !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
+// needsAll reports whether the task needs enqueue_all.sql: for a due time, a deadline, predecessors or an order key.
+func (r firstEvent) needsAll() bool {
+	return r.orderKey != "" || len(r.after) > 0 || !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
 }
 
 // isLater reports whether the task is due later by this process's clock, or waits for predecessors.
@@ -100,6 +103,9 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 	if err := o.IfExists.check(o); err != nil {
 		return row, err
 	}
+	if err := row.setLine(o); err != nil {
+		return row, err
+	}
 	if o.Shard != nil {
 		if err := o.Shard.Validate(); err != nil {
 			return row, err
@@ -123,7 +129,7 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 		rule := "must not contain times: use the options RunAt, StartBy and FinishBy"
 		return row, &InvalidError{Field: "meta", Rule: rule}
 	}
-	for _, member := range []string{memberRunAt, memberStartBy, memberFinishBy, memberAfter} {
+	for _, member := range []string{memberRunAt, memberStartBy, memberFinishBy, memberAfter, memberPassIfDead} {
 		if _, ok := meta.Extra[member]; ok {
 			rule := "must not contain " + member + ": use the option of this name"
 			return row, &InvalidError{Field: "meta", Rule: rule}

@@ -125,7 +125,7 @@ func (t Task) applyLater(l later) Task {
 	head := l.newest[len(l.newest)-1]
 	next := t
 	next.State, next.Version, next.Attempt = head.Type.State(), head.Version, head.Attempt
-	next.Priority, next.Partition = head.Priority, head.Partition
+	next.Priority, next.Partition, next.OrderKey = head.Priority, head.Partition, head.OrderKey
 	next.UpdatedAt, next.Actor, next.DueAt = head.RecordedAt, head.Actor, head.DueAt()
 	next.LostInARow, next.Fingerprint = t.lostBefore(l.newest), ""
 	next.Reason, next.Progress = head.reason(), head.progress()
@@ -142,8 +142,8 @@ func (t Task) applyLater(l later) Task {
 			next.Error = e.ErrorText()
 		case EventSucceeded:
 			next.Result = e.result()
-		case EventEnqueued, EventScheduled, EventReleased, EventStarted, EventProgressed, EventInterrupted,
-			EventSnoozed, EventCancelled, EventExpired, EventDiscarded:
+		case EventEnqueued, EventScheduled, EventLinedUp, EventReleased, EventStarted, EventProgressed,
+			EventInterrupted, EventSnoozed, EventCancelled, EventExpired, EventDiscarded:
 		}
 	}
 	if head.Type == EventBuried {

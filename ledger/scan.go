@@ -18,7 +18,7 @@ func scanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 			pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Kind), (*string)(&e.BizID),
 			(*pgquery.Repeated)(&e.Actor), (*pgquery.Repeated)(&e.Login),
 			&e.DataVersion, (*int)(&e.Priority), (*pgquery.Repeated)(&e.Partition), &e.Run,
-			(*[]byte)(&e.Data), (*[]byte)(&e.Meta))
+			(*pgquery.Repeated)(&e.OrderKey), (*[]byte)(&e.Data), (*[]byte)(&e.Meta))
 		for rows.Next() {
 			e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 			if err := rows.Scan(columns...); err != nil {

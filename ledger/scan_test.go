@@ -12,7 +12,7 @@ import (
 func TestScanEventsAllocations(t *testing.T) {
 	db := ledgertest.Pool(t)
 	const query = `select g, 1, 0, 7, case g % 2 when 0 then 'enqueued' else 'succeeded' end, g * 1000000,
-		'coupon.send', 'order-' || g, 'shop', 'shop_login', 1, 2, 'tenant-7', 0,
+		'coupon.send', 'order-' || g, 'shop', 'shop_login', 1, 2, 'tenant-7', 0, '',
 		case when $1 then '{"cents":5}' end, null::text
 		from generate_series(1::bigint, $2) g`
 	count := func(hasArgs bool, n int) float64 {

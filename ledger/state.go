@@ -13,7 +13,10 @@ const (
 	// EventScheduled: a producer did so, due in the future, or an operator postponed the task. The data of a producer's
 	// event are the args, and the due time is meta.run_at. In an operator's event it is data.run_at.
 	EventScheduled EventType = "scheduled"
-	// EventReleased: the task became available again; data.reason.
+	// EventLinedUp: the task took its place in the line of its order key: when a producer enqueued it, due now, when it
+	// became due, or when it was released after it had finished. A producer's event has the args as data.
+	EventLinedUp EventType = "lined_up"
+	// EventReleased: the task became available again; data.reason, which is turn if its turn in line has come.
 	EventReleased EventType = "released"
 	// EventStarted: a worker began an attempt.
 	EventStarted EventType = "started"
@@ -45,6 +48,7 @@ const (
 	StateNone      State = ""
 	StateAvailable State = "available"
 	StateScheduled State = "scheduled"
+	StateInLine    State = "in_line" // until its turn: see [EnqueueOptions].OrderKey
 	StateRunning   State = "running"
 	StateRetrying  State = "retrying"
 	StateSucceeded State = "succeeded"
@@ -60,7 +64,7 @@ func (s State) Finished() bool {
 	switch s {
 	case StateSucceeded, StateDead, StateCancelled, StateExpired, StateDiscarded:
 		return true
-	case StateNone, StateAvailable, StateScheduled, StateRunning, StateRetrying:
+	case StateNone, StateAvailable, StateScheduled, StateInLine, StateRunning, StateRetrying:
 		return false
 	}
 	return false
@@ -79,7 +83,7 @@ type Transition struct {
 	To   State   // state of the task after the event
 }
 
-var unfinishedStates = []State{StateAvailable, StateScheduled, StateRunning, StateRetrying}
+var unfinishedStates = []State{StateAvailable, StateScheduled, StateInLine, StateRunning, StateRetrying}
 
 // workerStates are the states in which a worker may append the outcome of an attempt. They include StateAvailable,
 // because a worker does not append the started event of a quick task.
@@ -90,13 +94,19 @@ var transitions = []Transition{
 	{Type: EventEnqueued, From: []State{StateNone}, To: StateAvailable},
 	{
 		Type: EventScheduled,
-		From: []State{StateNone, StateScheduled, StateRetrying, StateAvailable},
+		From: []State{StateNone, StateScheduled, StateRetrying, StateAvailable, StateInLine},
 		To:   StateScheduled,
+	},
+	{
+		Type: EventLinedUp,
+		From: []State{StateNone, StateScheduled, StateDead, StateCancelled, StateExpired, StateDiscarded},
+		To:   StateInLine,
 	},
 	{
 		Type: EventReleased,
 		From: []State{
 			StateScheduled, StateRetrying, StateDead, StateCancelled, StateExpired, StateDiscarded, StateAvailable,
+			StateInLine,
 		},
 		To: StateAvailable,
 	},
@@ -108,8 +118,14 @@ var transitions = []Transition{
 	{Type: EventSnoozed, From: workerStates, To: StateScheduled},
 	{Type: EventBuried, From: unfinishedStates, To: StateDead},
 	{Type: EventCancelled, From: unfinishedStates, To: StateCancelled},
-	{Type: EventExpired, From: []State{StateAvailable, StateScheduled, StateRetrying}, To: StateExpired},
-	{Type: EventDiscarded, From: []State{StateAvailable, StateScheduled, StateRunning}, To: StateDiscarded},
+	{
+		Type: EventExpired, From: []State{StateAvailable, StateScheduled, StateInLine, StateRetrying},
+		To: StateExpired,
+	},
+	{
+		Type: EventDiscarded, From: []State{StateAvailable, StateScheduled, StateInLine, StateRunning},
+		To: StateDiscarded,
+	},
 }
 
 // Transitions returns a copy of the transition table, one row for each event type, in the order of the schema.
@@ -146,6 +162,11 @@ func (t EventType) allowedAfter(s State) bool {
 	return ok && slices.Contains(row.From, s)
 }
 
+// canBeAppended is allowedAfter for an append: a task in line is released by the services, when its turn has come.
+func (t EventType) canBeAppended(s State) bool {
+	return t.allowedAfter(s) && !(t == EventReleased && s == StateInLine)
+}
+
 // beginsAttempt reports whether an event of type t, appended in state s, belongs to a new attempt: a started
 // event, or a worker's event without a started event before it.
 func (t EventType) beginsAttempt(s State) bool {
@@ -154,7 +175,8 @@ func (t EventType) beginsAttempt(s State) bool {
 		return true
 	case EventProgressed, EventSucceeded, EventFailed, EventInterrupted, EventSnoozed:
 		return s == StateAvailable
-	case EventEnqueued, EventScheduled, EventReleased, EventBuried, EventCancelled, EventExpired, EventDiscarded:
+	case EventEnqueued, EventScheduled, EventLinedUp, EventReleased, EventBuried, EventCancelled, EventExpired,
+		EventDiscarded:
 		return false
 	}
 	return false

@@ -20,6 +20,7 @@ type Task struct {
 	Attempt    Attempt   `json:"attempt"`             // number of attempts of the run that have begun
 	Priority   Priority  `json:"priority,omitempty"`  // of the last event; 0: the default
 	Partition  string    `json:"partition,omitempty"` // of the last event
+	OrderKey   string    `json:"order_key,omitempty"` // of the last event: see [EnqueueOptions].OrderKey
 	Failures   int       `json:"failures"`            // failed attempts since the task was last finished
 	EnqueuedAt time.Time `json:"enqueued_at"`         // time of the first event of the first run
 	UpdatedAt  time.Time `json:"updated_at"`          // time of the last event
@@ -92,7 +93,7 @@ func (t Task) Apply(e Event) (Task, error) {
 
 	next := t
 	next.State, next.Version, next.Attempt = e.Type.State(), e.Version, e.Attempt
-	next.Priority, next.Partition = e.Priority, e.Partition
+	next.Priority, next.Partition, next.OrderKey = e.Priority, e.Partition, e.OrderKey
 	next.UpdatedAt, next.Actor = e.RecordedAt, e.Actor
 	next.DueAt, next.LostInARow, next.Fingerprint = e.DueAt(), 0, ""
 	next.Reason, next.Progress = e.reason(), e.progress()
@@ -115,7 +116,7 @@ func (t Task) Apply(e Event) (Task, error) {
 		next.Error = e.ErrorText()
 	case EventBuried:
 		next.Error, next.Fingerprint = e.ErrorText(), e.ErrorFingerprint()
-	case EventReleased:
+	case EventReleased, EventLinedUp:
 		if t.State.Finished() {
 			next.Failures = 0 // an operator has released the task, with all attempts of its policy
 		}
@@ -149,9 +150,10 @@ func (t Task) refuses(e Event) string {
 		run++
 	}
 	switch {
-	case e.Type != EventEnqueued && e.Type != EventScheduled:
-		return "only enqueued and scheduled events have args"
-	case !t.State.Finished() && (t.Attempt > 0 || t.State != StateAvailable && t.State != StateScheduled):
+	case e.Type != EventEnqueued && e.Type != EventScheduled && e.Type != EventLinedUp:
+		return "only enqueued, scheduled and lined_up events have args"
+	case !t.State.Finished() && (t.Attempt > 0 ||
+		t.State != StateAvailable && t.State != StateScheduled && t.State != StateInLine):
 		return "the run has begun"
 	case e.Run != run && t.Run > 0:
 		return fmt.Sprintf("the run must be %d, got %d", run, e.Run)

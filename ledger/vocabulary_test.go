@@ -18,18 +18,19 @@ import (
 // is the state of a task without events.
 const documentedTransitions = `
 	enqueued     -                                                                 available
-	scheduled    -,scheduled,retrying,available                                    scheduled
-	released     scheduled,retrying,dead,cancelled,expired,discarded,available     available
+	scheduled    -,scheduled,retrying,available,in_line                            scheduled
+	lined_up     -,scheduled,dead,cancelled,expired,discarded                      in_line
+	released     scheduled,retrying,dead,cancelled,expired,discarded,available,in_line available
 	started      available,running                                                 running
 	progressed   running,available                                                 running
 	succeeded    running,available                                                 succeeded
 	failed       running,available                                                 retrying
 	interrupted  running,available                                                 available
 	snoozed      running,available                                                 scheduled
-	buried       available,scheduled,running,retrying                              dead
-	cancelled    available,scheduled,running,retrying                              cancelled
-	expired      available,scheduled,retrying                                      expired
-	discarded    available,scheduled,running                                       discarded`
+	buried       available,scheduled,in_line,running,retrying                         dead
+	cancelled    available,scheduled,in_line,running,retrying                         cancelled
+	expired      available,scheduled,in_line,retrying                                 expired
+	discarded    available,scheduled,in_line,running                                  discarded`
 
 func TestTransitionsAreThoseDocumented(t *testing.T) {
 	t.Parallel()
@@ -96,8 +97,9 @@ func TestSQLHasTheSameTypesAndStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []ledger.State{ledger.StateAvailable, ledger.StateScheduled, ledger.StateRunning, ledger.StateRetrying,
-		ledger.StateSucceeded, ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded}
+	want := []ledger.State{ledger.StateAvailable, ledger.StateScheduled, ledger.StateInLine, ledger.StateRunning,
+		ledger.StateRetrying, ledger.StateSucceeded, ledger.StateDead, ledger.StateCancelled, ledger.StateExpired,
+		ledger.StateDiscarded}
 	if diff := cmp.Diff(want, states); diff != "" {
 		t.Errorf("states (-Go +SQL):\n%s", diff)
 	}
@@ -194,7 +196,7 @@ func TestSQLHasTheSameTransitions(t *testing.T) {
 		MayFollow, IsAttempt bool
 	}
 	pairs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pair])
-	if err != nil || len(pairs) != 13*13 {
+	if err != nil || len(pairs) != 14*14 {
 		t.Fatal(len(pairs), err)
 	}
 	for _, p := range pairs {

@@ -45,14 +45,15 @@ comment on schema taskledger_internal is
   'Functions that statements, policies and functions of taskledger call. They may change with each version.';
 
 create type taskledger.event_type as enum (
-  'enqueued', 'scheduled', 'released', 'started', 'progressed', 'succeeded', 'failed',
+  'enqueued', 'scheduled', 'lined_up', 'released', 'started', 'progressed', 'succeeded', 'failed',
   'interrupted', 'snoozed', 'buried', 'cancelled', 'expired', 'discarded');
 
 comment on type taskledger.event_type is
   'What happened to a task. taskledger.state_after returns the state that follows.';
 
 create type taskledger.task_state as enum (
-  'available', 'scheduled', 'running', 'retrying', 'succeeded', 'dead', 'cancelled', 'expired', 'discarded');
+  'available', 'scheduled', 'in_line', 'running', 'retrying', 'succeeded', 'dead', 'cancelled', 'expired',
+  'discarded');
 
 comment on type taskledger.task_state is 'The state of a task, after its last event.';
 
@@ -250,7 +251,8 @@ comment on column taskledger.event.priority is
 comment on column taskledger.event.actor is
   'The author of the event, as its writer claims. login_id is recorded by the database.';
 comment on column taskledger.event.order_key is
-  'Tasks with the same order key run one after another; null: in any order. Always null for now.';
+  'The line in which the task stands: of the tasks with this order key, one begins after the other has ended. Null: it '
+  'stands in none. Each event copies it from the event before, unless it begins a later run.';
 comment on column taskledger.event.partition is
   'The tenant or other group to which the task belongs, 1 to 64 bytes; null: none. The partitions of a kind take '
   'turns. Each event copies it from the event before, unless it begins a later run or replaces args.';
@@ -263,6 +265,13 @@ create index event_long on taskledger.event (kind, biz_id, type, version) where 
 
 -- The event that contains the args of a task: the newest in this index, or else version 1. Most tasks are not in it.
 create index event_run on taskledger.event (kind, biz_id, version) where run is not null;
+
+-- Lines: where each task took its place, also by transaction, and which task had its turn last. See 00022_line.sql.
+-- Events of tasks without an order key are in none of them.
+create index event_line on taskledger.event (order_key, position) where type = 'lined_up';
+create index event_line_xid on taskledger.event (xid, order_key, position) where type = 'lined_up';
+create index event_turn on taskledger.event (order_key, position)
+ where order_key is not null and type = 'released' and starts_with(data::text, '{"reason":"turn"');
 
 -- The snoozes of less than a second: workers/operator/sql/snoozed.sql.
 create index event_short_snooze on taskledger.event (position)
@@ -309,6 +318,7 @@ language sql immutable parallel safe
 return case type
   when 'enqueued'    then 'available'::taskledger.task_state
   when 'scheduled'   then 'scheduled'
+  when 'lined_up'    then 'in_line'
   when 'released'    then 'available'
   when 'started'     then 'running'
   when 'progressed'  then 'running'

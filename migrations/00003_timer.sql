@@ -116,9 +116,10 @@ comment on function taskledger_internal.times_of(json) is
 
 -- Appends the events of due timers and removes the timers, or does neither.
 --
--- released is appended if the event that set the timer is the task's last one. A deadline concerns the run: start_by
--- expires a waiting task that has not begun, finish_by any waiting task. If both events fit a task, it expires. If a
--- task is running at its finish_by, the timer is due again in a second. Every other timer is removed without an event.
+-- released is appended if the event that set the timer is the task's last one, or lined_up if the task has an order key
+-- and was scheduled: it takes its place in line. A deadline concerns the run: start_by expires a waiting task that has
+-- not begun, finish_by any waiting task. If both events fit a task, it expires. If a task is running at its finish_by,
+-- the timer is due again in a second. Every other timer is removed without an event.
 --
 -- A deadline whose task gets another event at the same time is kept: the next batch reads the new head.
 --
@@ -173,12 +174,12 @@ begin
         limit fire_timers.how_many
           for update skip locked) mine
   ), headed as materialized (
-    select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority, h.partition,
+    select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority, h.partition, h.order_key,
            d.reason in ('start_by', 'finish_by')
              and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline
       from due d
      cross join lateral (
-       select e.version, e.attempt, e.shard, e.type, e.priority, e.partition
+       select e.version, e.attempt, e.shard, e.type, e.priority, e.partition, e.order_key
          from taskledger.event e
         where e.kind = d.kind and e.biz_id = d.biz_id
         order by e.version desc
@@ -205,9 +206,10 @@ begin
      where exists (select from chosen)
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
-                                  actor, data)
-    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.priority,
-           c.partition, c.kind, c.biz_id, 'scheduler',
+                                  order_key, actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard,
+           taskledger_internal.type_in_line(c.answer::taskledger.event_type, c.type, c.order_key), tx.login_id,
+           c.priority, c.partition, c.kind, c.biz_id, c.order_key, 'scheduler',
            taskledger_internal.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id
@@ -228,7 +230,7 @@ begin
         where not exists (select from kept k where k.address = d.address)
           and not exists (select from verdict v where v.address = d.address and v.answer = 'later')))
   )
-  select (select c.at from clock c), count(*), (select count(*) from added a where a.type = 'released'),
+  select (select c.at from clock c), count(*), (select count(*) from added a where a.type <> 'expired'),
          (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
          (select count(*)
             from wanted o

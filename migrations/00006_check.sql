@@ -169,7 +169,7 @@ begin
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'retry' and member.type <> 'null' then
         perform taskledger_internal.check_retry(member.value);
-      elsif member.key in ('run_at', 'start_by', 'finish_by', 'after') then
+      elsif member.key in ('run_at', 'start_by', 'finish_by', 'after', 'pass_if_dead') then
         raise exception 'taskledger: invalid meta: must not contain %: use the argument of this name', member.key
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'tags' and (member.type not in ('array', 'null') or member.type = 'array' and

@@ -191,12 +191,13 @@ $$;
 comment on function taskledger_internal.refuse_overload(text, boolean) is
   'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled ones count, too.';
 
--- The one insert of an event with args after version 1. Returns null if another transaction has appended that version.
--- The caller has drawn the transaction's id before it read the clock for due.
+-- The one insert of an event with args after version 1. With an order key and no due time, the task lines up. Returns
+-- null if another transaction has appended that version. The caller has drawn the transaction's id
+-- before it read the clock for due.
 -- +goose StatementBegin
 create function taskledger_internal.append_run(kind text, biz_id text, expected integer, shard smallint, run integer,
                                                args text, meta text, actor text, data_version integer,
-                                               priority integer, partition text, login_id integer,
+                                               priority integer, partition text, order_key text, login_id integer,
                                                due timestamptz, start_by timestamptz, finish_by timestamptz)
 returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -206,11 +207,12 @@ declare
 begin
   with tx as materialized (select pg_current_xact_id() as xid)
   insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority, partition,
-                                kind, biz_id, actor, data, meta)
+                                kind, biz_id, order_key, actor, data, meta)
   select tx.xid, append_run.expected + 1, 0, append_run.shard,
-         case when append_run.due is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
+         case when append_run.due is not null then 'scheduled' when append_run.order_key is null then 'enqueued'
+              else 'lined_up' end::taskledger.event_type,
          append_run.login_id, append_run.run, append_run.data_version, append_run.priority,
-         nullif(append_run.partition, ''), append_run.kind, append_run.biz_id,
+         nullif(append_run.partition, ''), append_run.kind, append_run.biz_id, append_run.order_key,
          coalesce(nullif(append_run.actor, ''), session_user::text), append_run.args::json,
          taskledger_internal.with_times(append_run.meta, append_run.due, append_run.start_by,
                                         append_run.finish_by)::json
@@ -225,14 +227,16 @@ begin
     from (values (append_run.due, 'due'), (append_run.start_by, 'start_by'),
                  (append_run.finish_by, 'finish_by')) t(at, reason)
    where t.at is not null;
-  perform taskledger_internal.wake(case when append_run.due is null then added_position end);
+  perform taskledger_internal.wake(
+    case when append_run.due is null and append_run.order_key is null then added_position end);
   return added_position;
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.append_run(text, text, integer, smallint, integer, text, text, text, integer,
-                                                   integer, text, integer, timestamptz, timestamptz, timestamptz) is
+                                                   integer, text, text, integer, timestamptz, timestamptz,
+                                                   timestamptz) is
   'Appends an event with args: the beginning of a run, or other args of a run. Returns its position; null if the task '
   'has moved on.';
 
@@ -241,7 +245,8 @@ comment on function taskledger_internal.append_run(text, text, integer, smallint
 -- each append: if it is lost, the new head decides. A worker that has begun the replaced version, and has not recorded
 -- it, is fenced off by it.
 --
--- Without a priority or a partition, a replaced task keeps its own, and the next run has the default.
+-- Without a priority or a partition, a replaced task keeps its own, and the next run has the default. A replaced task
+-- keeps its order key, and takes its place at the end of the line. The next run has the order key that is given.
 --
 -- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the
 -- winner of a race. Run numbers follow the newest event with args. Indexes: primary key, event_run.
@@ -250,6 +255,7 @@ create function taskledger_internal.enqueue_again(kind text, biz_id text, if_exi
                                                   actor text, data_version integer, priority integer, partition text,
                                                   run_after bigint, run_at timestamptz, start_by timestamptz,
                                                   finish_by timestamptz, defer_us bigint, throttle_us bigint,
+                                                  order_key text, pass_if_dead boolean,
                                                   out "position" bigint, out version integer,
                                                   out type taskledger.event_type)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -260,6 +266,7 @@ declare
   due timestamptz;
   bound timestamptz;
   ended integer; -- the version of the event that ended the run before
+  line text;     -- the order key of the new event
 begin
   perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   perform taskledger_internal.check_actor(enqueue_again.actor);
@@ -286,8 +293,10 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger_internal.check_partition(enqueue_again.partition);
+  perform taskledger_internal.check_order_key(enqueue_again.order_key, enqueue_again.pass_if_dead);
   loop
-    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition into head
+    line := enqueue_again.order_key;
+    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition, h.order_key into head
       from taskledger.event h
      where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
      order by h.version desc
@@ -302,7 +311,7 @@ begin
       return;
     elsif head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
       if enqueue_again.if_exists = 'rerun' or head.attempt > 0
-          or head.type not in ('enqueued', 'scheduled', 'released')
+          or head.type not in ('enqueued', 'scheduled', 'lined_up', 'released')
           or exists (
                select from taskledger.timer t
                 where t.due_at = taskledger_internal.end_of_time() and t.kind = enqueue_again.kind
@@ -310,7 +319,8 @@ begin
         if enqueue_again.if_exists = 'follow' then
           "position" := taskledger_internal.enqueue_behind(
             enqueue_again.kind, enqueue_again.biz_id, enqueue_again.args, enqueue_again.meta, enqueue_again.actor,
-            enqueue_again.data_version, enqueue_again.priority, enqueue_again.partition,
+            enqueue_again.data_version, enqueue_again.priority, enqueue_again.partition, enqueue_again.order_key,
+            enqueue_again.pass_if_dead,
             taskledger_internal.due_at(nullif(enqueue_again.run_after, 0), enqueue_again.run_at),
             enqueue_again.start_by, enqueue_again.finish_by, enqueue_again.throttle_us);
           version := head.version;
@@ -327,6 +337,14 @@ begin
         return;
       end if;
       next_run := next_run - 1;
+      if enqueue_again.order_key <> coalesce(head.order_key, '') then
+        raise exception 'taskledger: invalid order_key %: task %/% waits with %',
+            quote_literal(enqueue_again.order_key), enqueue_again.kind, enqueue_again.biz_id,
+            coalesce('order key ' || quote_literal(head.order_key), 'no order key')
+          using errcode = 'invalid_parameter_value',
+                hint = 'replacing args keeps the order key: omit it, or cancel the task and enqueue it again';
+      end if;
+      line := head.order_key;
     end if;
     perform pg_current_xact_id();  -- before the clock is read: see table timer
     due := taskledger_internal.due_at(nullif(enqueue_again.run_after, 0),
@@ -357,25 +375,27 @@ begin
     end if;
     "position" := taskledger_internal.append_run(
       enqueue_again.kind, enqueue_again.biz_id, head.version, head.shard, next_run, enqueue_again.args,
-      enqueue_again.meta, enqueue_again.actor, enqueue_again.data_version,
+      taskledger_internal.with_pass_if_dead(enqueue_again.meta, enqueue_again.pass_if_dead), enqueue_again.actor,
+      enqueue_again.data_version,
       coalesce(nullif(enqueue_again.priority, 0),
-               case when head.type in ('enqueued', 'scheduled', 'released') then head.priority end, 0),
+               case when head.type in ('enqueued', 'scheduled', 'lined_up', 'released') then head.priority end, 0),
       coalesce(nullif(enqueue_again.partition, ''),
-               case when head.type in ('enqueued', 'scheduled', 'released') then head.partition end),
+               case when head.type in ('enqueued', 'scheduled', 'lined_up', 'released') then head.partition end),
+      line,
       coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                taskledger_internal.login_id()),
       due, enqueue_again.start_by, enqueue_again.finish_by);
     exit when "position" is not null;
   end loop;
   version := head.version + 1;
-  type := case when due is null then 'enqueued' else 'scheduled' end;
+  type := case when due is not null then 'scheduled' when line is null then 'enqueued' else 'lined_up' end;
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.enqueue_again(text, text, text, text, text, text, integer, integer, text,
                                                       bigint, timestamptz, timestamptz, timestamptz, bigint,
-                                                      bigint) is
+                                                      bigint, text, boolean) is
   'Enqueues the next run of a finished task, replaces the args of a task that has not begun, or lets a run follow one '
   'that has, as if_exists wants it. Returns the position of the new event, with the version and the type of the '
   'task''s last one; or null as position if the task does not exist, or is not changed. Raises an error if too many '
@@ -391,16 +411,16 @@ comment on function taskledger_internal.next_id(text, text) is
   'Returns the biz_id of the task of kind taskledger.next that stands for the next run of a task.';
 
 -- The run waits as a task of kind taskledger.next, after the task (otherwise: run). Its meta is {"after":…,"due":…,
--- "of":…}: the times and the throttle of the run, null for none, and the run's meta. That is last, so that text
--- functions find it: PostgreSQL cannot decode every JSON text that it stores. The login is the session's, and so the
--- run's.
+-- "of":…}: the times, the throttle and the order key of the run, null for none, and the run's meta. The order key is
+-- not the event's: only the run itself lines up. The run's meta is last, so that text functions find it:
+-- PostgreSQL cannot decode every JSON text that it stores. The login is the session's, and so the run's.
 --
 -- It locks the key of that task alone. Volatile, so that each of its statements sees the winner of a race.
 -- +goose StatementBegin
 create function taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text,
                                                    data_version integer, priority integer, partition text,
-                                                   due timestamptz, start_by timestamptz, finish_by timestamptz,
-                                                   throttle_us bigint)
+                                                   order_key text, pass_if_dead boolean, due timestamptz,
+                                                   start_by timestamptz, finish_by timestamptz, throttle_us bigint)
 returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -409,8 +429,9 @@ declare
   stored constant text := '{"after":' || json_build_object(
       'keys', json_build_array(json_build_object('kind', enqueue_behind.kind, 'biz_id', enqueue_behind.biz_id)),
       'otherwise', 'run')
-    || ',"due":' || json_build_array(due, start_by, finish_by, throttle_us)
-    || ',"of":' || coalesce(enqueue_behind.meta, 'null') || '}';
+    || ',"due":' || json_build_array(due, start_by, finish_by, throttle_us, order_key)
+    || ',"of":' || coalesce(taskledger_internal.with_pass_if_dead(enqueue_behind.meta, enqueue_behind.pass_if_dead),
+                          'null') || '}';
   head record;
   added record;
 begin
@@ -449,8 +470,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.enqueue_behind(text, text, text, text, text, integer, integer, text,
-                                                       timestamptz, timestamptz, timestamptz, bigint) is
+comment on function taskledger_internal.enqueue_behind(text, text, text, text, text, integer, integer, text, text,
+                                                       boolean, timestamptz, timestamptz, timestamptz, bigint) is
   'Enqueues a run behind the last run of a task, or replaces the args of the run that waits there. Returns the '
   'position of the event.';
 
@@ -509,7 +530,7 @@ begin
             where r.kind = begin_next.kind and r.biz_id = begin_next.biz_id and r.run is not null
             order by r.version desc limit 1), 1),
          next.args, nullif(meta, 'null'), next.actor, next.data_version, next.priority, next.partition,
-         next.login_id,
+         times ->> 4, next.login_id,
          case when due > clock_timestamp() then due end, (times ->> 1)::timestamptz,
          (times ->> 2)::timestamptz) is null then
       raise sqlstate 'TL007'; -- another run has begun first, so this one goes on waiting
@@ -673,6 +694,9 @@ begin
         perform taskledger_internal.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
         one_by_one := true;
         in_order := true;
+      elsif key in ('order_key', 'pass_if_dead') then
+        perform taskledger_internal.check_order_key(entry.v ->> 'order_key', (entry.v ->> 'pass_if_dead')::boolean);
+        one_by_one := true;
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun', 'follow');
@@ -684,7 +708,8 @@ begin
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after, priority, if_exists, partition, defer_at_most and throttle_for';
+                       'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key '
+                       'and pass_if_dead';
       end if;
     end loop;
   end loop;
@@ -708,7 +733,9 @@ begin
                                              coalesce(entry.data_version, 1), entry.v -> 'after',
                                              entry.priority, coalesce(entry.v ->> 'if_exists', 'same'), entry.partition,
                                              (entry.v ->> 'defer_at_most')::interval,
-                                             (entry.v ->> 'throttle_for')::interval) first;
+                                             (entry.v ->> 'throttle_for')::interval,
+                                             entry.v ->> 'order_key',
+                                             coalesce((entry.v ->> 'pass_if_dead')::boolean, false)) first;
       new_of[entry.i] := answer.is_new;
       state_of[entry.i] := answer.state;
       version_of[entry.i] := answer.version;
@@ -772,8 +799,8 @@ $$;
 comment on function taskledger.enqueue_many(json) is
   'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
   'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-  'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for. Returns a row for each '
-  'entry, in order, like taskledger.enqueue.';
+  'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key, '
+  'pass_if_dead. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 -- +goose StatementBegin
 create function taskledger.enqueue(kind text, biz_id text, args json default null, run_at timestamptz default null,
@@ -782,7 +809,8 @@ create function taskledger.enqueue(kind text, biz_id text, args json default nul
                                    finish_by timestamptz default null, data_version integer default 1,
                                    after json default null, priority integer default null,
                                    if_exists text default 'same', partition text default null,
-                                   defer_at_most interval default null, throttle_for interval default null)
+                                   defer_at_most interval default null, throttle_for interval default null,
+                                   order_key text default null, pass_if_dead boolean default false)
 returns table (is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -821,13 +849,18 @@ begin
   perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
   perform taskledger_internal.check_if_exists(enqueue.if_exists, enqueue.after, enqueue.defer_at_most,
                                               enqueue.throttle_for);
+  perform taskledger_internal.check_order_key(enqueue.order_key, enqueue.pass_if_dead);
+  if enqueue.order_key is not null then
+    first_type := 'lined_up';
+    stored_meta := taskledger_internal.with_pass_if_dead(stored_meta::text, enqueue.pass_if_dead);
+  end if;
 
   if timed then
     perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
     perform pg_current_xact_id();  -- before the clock is read: see table timer
     due := case when run_in > interval '0' then clock_timestamp() + run_in
                 when run_at > clock_timestamp() then run_at end;
-    first_type := case when due is null then 'enqueued' else 'scheduled' end;
+    first_type := case when due is null then first_type else 'scheduled' end;
     stored_meta := taskledger_internal.with_times(stored_meta::text, due, start_by, finish_by);
   end if;
   if predecessors is not null then
@@ -856,29 +889,29 @@ begin
   end if;
   select o.policy into full_kind
     from taskledger.overload o
-   where o.kind = enqueue.kind and case first_type when 'enqueued' then o.closed else o.closed_later end;
+   where o.kind = enqueue.kind and case first_type when 'scheduled' then o.closed_later else o.closed end;
   if full_kind.policy = 'discard' then
     discard := true;
   elsif full_kind.policy is not null and not exists (
       select from taskledger.event e
        where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-    perform taskledger_internal.refuse_overload(enqueue.kind, first_type <> 'enqueued');
+    perform taskledger_internal.refuse_overload(enqueue.kind, first_type = 'scheduled');
   end if;
   with tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger_internal.login_id()) as login_id)
   insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, partition, kind,
-                                biz_id, actor, data, meta)
+                                biz_id, order_key, actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
          tx.login_id, coalesce(enqueue.data_version, 1), coalesce(enqueue.priority, 0), nullif(enqueue.partition, ''),
-         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args,
-         stored_meta
+         enqueue.kind, enqueue.biz_id, enqueue.order_key, coalesce(nullif(enqueue.actor, ''), session_user::text),
+         enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is not null then
-    perform taskledger_internal.wake(added_position);
+    perform taskledger_internal.wake(case when first_type <> 'lined_up' then added_position end);
   end if;
   if added_position is not null and discard then
     with tx as materialized (
@@ -886,10 +919,10 @@ begin
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
-                                  actor, data)
+                                  order_key, actor, data)
     select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
            tx.login_id, coalesce(enqueue.priority, 0), nullif(enqueue.partition, ''), enqueue.kind, enqueue.biz_id,
-           coalesce(nullif(enqueue.actor, ''), session_user::text),
+           enqueue.order_key, coalesce(nullif(enqueue.actor, ''), session_user::text),
            '{"reason":"too many tasks of its kind wait"}'
       from tx;
     return query select true, 'discarded'::taskledger.task_state, 2, true, added_position;
@@ -916,7 +949,7 @@ begin
              coalesce(enqueue.data_version, 1), enqueue.priority, enqueue.partition,
              (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at, enqueue.start_by, enqueue.finish_by,
              (extract(epoch from enqueue.defer_at_most) * 1e6)::bigint,
-             (extract(epoch from enqueue.throttle_for) * 1e6)::bigint) a;
+             (extract(epoch from enqueue.throttle_for) * 1e6)::bigint, enqueue.order_key, enqueue.pass_if_dead) a;
     if again.position is not null then
       return query select true, taskledger.state_after(again.type), again.version, true, again.position;
       return;
@@ -936,12 +969,15 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
-                                       timestamptz, integer, json, integer, text, text, interval, interval) is
+                                       timestamptz, integer, json, integer, text, text, interval, interval, text,
+                                       boolean) is
   'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
   'data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 '
   'urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s '
-  'tenant or other group: the partitions of a kind take turns. after contains the keys of tasks that must have '
+  'tenant or other group: the partitions of a kind take turns. Tasks with the same order_key begin one after another '
+  'has ended, in the order in which they were enqueued; with pass_if_dead, the next one also begins when this one is '
+  'dead. after contains the keys of tasks that must have '
   'succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, '
   'or wait. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '

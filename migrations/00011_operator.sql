@@ -51,7 +51,8 @@ begin
       outcome := 'state';
     end if;
     due := change_task.at;
-    if outcome = '' and in_place and state <> 'available' then -- the time is the first member, see with_moment
+    if outcome = '' and in_place and state not in ('available', 'in_line') then
+      -- the time is the first member, see with_moment
       due := substring(coalesce(substring(head.data::text from '^[{]"(?:run_at|retry_at)":"[^"]*"'),
                                 head.meta::text) from '^[{]"(?:run_at|retry_at)":"([^"]*)"')::timestamptz;
       if due is null then
@@ -67,7 +68,8 @@ begin
     new_version := taskledger_internal.append_event(
       change_task.kind, change_task.biz_id, head.version, change_task.type,
       coalesce(nullif(change_task.actor, ''), session_user), '{"reason":' || to_json(change_task.reason) || '}',
-      case when in_place and state = 'available' then 1 else change_task.after_us end, due, change_task.priority);
+      case when in_place and state in ('available', 'in_line') then 1 else change_task.after_us end, due,
+      change_task.priority);
     if new_version is not null then
       select e.* into appended
         from taskledger.event e
@@ -240,7 +242,7 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
   return query
-  select c.outcome = '', case when c.outcome = '' then taskledger.state_after('released') else c.state end,
+  select c.outcome = '', case when c.outcome = '' then taskledger.state_after((c.appended).type) else c.state end,
          coalesce((c.appended).version, c.version, 0)
     from taskledger_internal.change(release.kind, release.biz_id, 'released', release.if_version, release.actor,
                                     release.reason, null, null, null) c;

@@ -36,29 +36,34 @@ comment on function taskledger_internal.is_reserved(text) is
 -- insert one to make a commit fail.
 -- +goose StatementBegin
 create function taskledger_internal.is_first(version integer, attempt integer, shard smallint,
-                                             type taskledger.event_type, kind text, biz_id text) returns boolean
+                                             type taskledger.event_type, kind text, biz_id text,
+                                             order_key text) returns boolean
 language sql immutable parallel safe
 return version is null
-    or version = 1 and attempt = 0 and shard between 0 and 63 and type in ('enqueued', 'scheduled')
+    or version = 1 and attempt = 0 and shard between 0 and 63
+   and case when order_key is null then type in ('enqueued', 'scheduled')
+            else type in ('lined_up', 'scheduled') and octet_length(order_key) between 1 and 255
+             and order_key !~ '[\u0001-\u001f\u007f-\u009f]' end
    and octet_length(kind) <= 128 and kind ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'
    and octet_length(biz_id) between 1 and 255 and biz_id !~ '[\u0001-\u001f\u007f-\u009f]';
 -- +goose StatementEnd
 
-comment on function taskledger_internal.is_first(integer, integer, smallint, taskledger.event_type, text, text) is
+comment on function taskledger_internal.is_first(integer, integer, smallint, taskledger.event_type, text, text, text) is
   'Reports whether an event may begin a task.';
 
--- The same tables as ledger.Transitions in Go. Arrays: an expression that calls state_after takes longer to prepare for
--- each transaction than all the rest of an append.
+-- The same tables as ledger.Transitions in Go, for appends: advance_lines alone releases a task in line. Arrays: an
+-- expression that calls state_after takes longer to prepare for each transaction than all the rest of an append.
 -- +goose StatementBegin
 create function taskledger_internal.may_follow(type taskledger.event_type, last taskledger.event_type) returns boolean
 language sql immutable parallel safe
 return coalesce(last = any (case type
-  when 'scheduled' then '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[]
+  when 'scheduled' then '{scheduled,snoozed,failed,enqueued,released,interrupted,lined_up}'::taskledger.event_type[]
+  when 'lined_up'  then '{scheduled,snoozed,buried,cancelled,expired,discarded}'
   when 'released'  then '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'
-  when 'buried'    then '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'
-  when 'cancelled' then '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'
-  when 'expired'   then '{scheduled,snoozed,failed,enqueued,released,interrupted}'
-  when 'discarded' then '{scheduled,snoozed,enqueued,released,interrupted,started,progressed}'
+  when 'buried'    then '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed,lined_up}'
+  when 'cancelled' then '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed,lined_up}'
+  when 'expired'   then '{scheduled,snoozed,failed,enqueued,released,interrupted,lined_up}'
+  when 'discarded' then '{scheduled,snoozed,enqueued,released,interrupted,started,progressed,lined_up}'
   when 'enqueued'  then '{}'
   else '{enqueued,released,interrupted,started,progressed}'
 end), false);
@@ -84,7 +89,8 @@ comment on function taskledger_internal.begins_attempt(taskledger.event_type, ta
 -- leases. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint,
-                                            priority smallint, partition text, type taskledger.event_type,
+                                            priority smallint, partition text, order_key text,
+                                            type taskledger.event_type,
                                             login_id integer default null)
 returns taskledger.event_type
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -97,6 +103,9 @@ begin
        and e.partition is not distinct from follows.partition
        and follows.attempt = e.attempt + taskledger_internal.begins_attempt(follows.type, e.type)::integer
        and taskledger_internal.may_follow(follows.type, e.type)
+       and e.order_key is not distinct from follows.order_key
+       and (e.order_key is not null or follows.type <> 'lined_up')
+       and taskledger_internal.type_in_line(follows.type, e.type, e.order_key) = follows.type
        and case when follows.login_id is null or e.type not in ('started', 'progressed')
                      or e.login_id = follows.login_id then true
                 else not taskledger_internal.is_anothers_worker(e.actor, e.kind) end);
@@ -104,11 +113,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.follows(text, text, integer, integer, smallint, smallint, text,
+comment on function taskledger_internal.follows(text, text, integer, integer, smallint, smallint, text, text,
                                                 taskledger.event_type, integer) is
   'Returns the type of the event that an event follows; null if it may not follow that event, or if its '
-  'attempt, shard, priority (null: any) or partition differs from the ledger''s. With a login_id, also null if the '
-  'event would end or continue an attempt of a live worker of another login.';
+  'attempt, shard, priority (null: any), partition or order key differs from the ledger''s. With a login_id, '
+  'also null if the event would end or continue an attempt of a live worker of another login.';
 
 -- Volatile, so that it also reads a login that the calling statement has added. Index: login_name.
 -- +goose StatementBegin
@@ -131,7 +140,8 @@ create policy login on taskledger.event as restrictive for insert
 -- the policy it costs a fifth of follows per row. Unlike that function it does not see the rows that the
 -- calling statement has inserted.
 create view taskledger.event_fence as
-select kind, biz_id, version, attempt, shard, type, login_id, actor, priority, partition from taskledger.event;
+select kind, biz_id, version, attempt, shard, type, login_id, actor, priority, partition, order_key
+  from taskledger.event;
 
 comment on view taskledger.event_fence is
   'Internal: the events that workers'' events must follow. Only a policy needs it.';
@@ -148,6 +158,9 @@ create policy limits on taskledger.event as restrictive for insert
 create policy size on taskledger.event as restrictive for insert
   with check (
     coalesce(octet_length(actor), 0) <= 255
+    -- advance_lines alone gives a task its turn, with its owner's rights: see the index event_turn.
+    and (order_key is null or type <> 'released' or data is null
+         or not starts_with(data::text, '{"reason":"turn"'))
     and case
           when coalesce(octet_length(data::text), 0) <= 4096 and coalesce(octet_length(meta::text), 0) <= 4096 then true
           when version is null then true -- see is_first

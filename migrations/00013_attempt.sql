@@ -20,6 +20,7 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
   appended integer;
+  is_ordered boolean;
 begin
   with tx as materialized (
     select pg_current_xact_id() as xid,
@@ -28,11 +29,12 @@ begin
   ), due as materialized (
     select tx.xid, tx.login_id, taskledger_internal.due_at(append_event.after_us, append_event.at) as at from tx
   ), added as (
-    insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor,
-                                  data)
+    insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                  order_key, actor, data)
     select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
-           append_event.type, due.login_id, coalesce(append_event.priority, e.priority), e.partition,
-           e.kind, e.biz_id, append_event.actor,
+           taskledger_internal.type_in_line(append_event.type, e.type, e.order_key), due.login_id,
+           coalesce(append_event.priority, e.priority), e.partition, e.kind, e.biz_id, e.order_key,
+           append_event.actor,
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
@@ -40,18 +42,18 @@ begin
         on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
      where taskledger_internal.may_follow(append_event.type, e.type)
         on conflict (kind, biz_id, version) do nothing
-    returning kind, biz_id, version
+    returning kind, biz_id, version, order_key
   ), timed as (
     insert into taskledger.timer (due_at, kind, biz_id, version, reason)
     select due.at, a.kind, a.biz_id, a.version, case append_event.type when 'failed' then 'retry' else 'due' end
       from added a cross join due
      where due.at is not null
   )
-  select a.version into appended from added a;
+  select a.version, a.order_key is not null into appended, is_ordered from added a;
   if append_event.type not in ('succeeded', 'failed', 'interrupted', 'snoozed') then
     perform taskledger_internal.commit_durably();
   end if;
-  if taskledger_internal.is_awaited()
+  if taskledger_internal.is_awaited() or is_ordered
       or append_event.type not in ('started', 'progressed') -- a permit is free: others may wait for it
      and exists (select from taskledger.limited_kinds l where l.kind = append_event.kind) then
     perform taskledger_internal.wake();

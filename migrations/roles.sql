@@ -23,8 +23,8 @@ grant usage on schema taskledger_internal to producer, worker, relay, operator, 
 grant select on taskledger.event to worker, relay, operator, reader, archiver, subscriber;
 grant select on taskledger.event_fence to worker;
 grant select (kind, biz_id, version, type, position) on taskledger.event to producer;
-grant insert (version, attempt, shard, type, login_id, data_version, priority, partition, kind, biz_id, actor, data,
-              meta)
+grant insert (version, attempt, shard, type, login_id, data_version, priority, partition, kind, biz_id, order_key,
+              actor, data, meta)
    on taskledger.event to producer, worker, relay, operator;
 
 -- The login of an event, which a policy of migrations/00012_rights.sql compares with the session's.
@@ -176,8 +176,8 @@ grant execute on function taskledger.installation, taskledger.state_after, taskl
    worker, relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger_internal.due_at, taskledger_internal.with_moment, taskledger_internal.is_reserved,
    taskledger_internal.is_first to producer, worker, relay, operator;
-grant execute on function taskledger_internal.follows, taskledger_internal.appended_here,
-   taskledger_internal.admits to producer, worker, relay, operator;
+grant execute on function taskledger_internal.follows, taskledger_internal.type_in_line,
+   taskledger_internal.appended_here, taskledger_internal.admits to producer, worker, relay, operator;
 grant execute on function taskledger_internal.with_times, taskledger_internal.existing_tasks,
    taskledger_internal.check_existing, taskledger_internal.enqueue_again, taskledger_internal.overfull_entry
    to producer, relay, operator;
@@ -216,7 +216,7 @@ grant execute on function taskledger_internal.change_task, taskledger_internal.c
 grant execute on function taskledger_internal.check_actor, taskledger_internal.check_times to producer;
 grant execute on function taskledger_internal.fire_timers, taskledger_internal.remove_awaiting,
    taskledger_internal.begin_next,
-   taskledger_internal.remove_obsolete_timers to relay;
+   taskledger_internal.remove_obsolete_timers, taskledger_internal.advance_lines to relay;
 grant execute on function taskledger_internal.end_of_time to producer, worker, relay, operator, reader, archiver;
 
 grant execute on function taskledger_internal.append_event, taskledger_internal.may_follow,
@@ -250,7 +250,8 @@ create policy subscriber on taskledger.event for select to subscriber using (tru
 -- the events, so no other login may enqueue one. It pauses them if the receiver answers 410 Gone.
 grant execute on function taskledger_internal.pause_receiver to subscriber;
 create policy deliver on taskledger.event for insert to subscriber with check (
-  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id) and starts_with(kind, 'taskledger.webhook.')
+  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id, order_key)
+  and starts_with(kind, 'taskledger.webhook.')
   and taskledger_internal.subscriber_login('subscriber/webhook-' || substr(kind, length('taskledger.webhook.') + 1))
       = session_user
   and not starts_with(actor, 'schedule/'));
@@ -277,11 +278,12 @@ create policy operator on taskledger.cursor for all to operator using (starts_wi
 
 -- A producer begins tasks. If too many tasks of the kind wait, it discards its own one in the same transaction.
 create policy producer on taskledger.event for insert to producer with check (
-  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id)
+  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id, order_key)
   and not starts_with(kind, 'taskledger.') and not starts_with(actor, 'schedule/')
   or type = 'discarded' and version = 2 and not starts_with(actor, 'schedule/')
-  and taskledger_internal.appended_here(kind, biz_id, 1) = 'enqueued'
-  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, type) = 'enqueued');
+  and taskledger_internal.appended_here(kind, biz_id, 1) in ('enqueued', 'lined_up')
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, order_key, type)
+      in ('enqueued', 'lined_up'));
 
 -- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.
 -- The actor of the two events that leave a task running must not be a live worker of another login, because workers
@@ -297,7 +299,7 @@ create policy workers_fence on taskledger.event for insert to worker with check 
     select from taskledger.event_fence e
      where e.kind = event.kind and e.biz_id = event.biz_id and e.version = event.version - 1
        and e.shard = event.shard and e.priority = event.priority
-       and e.partition is not distinct from event.partition
+       and e.partition is not distinct from event.partition and e.order_key is not distinct from event.order_key
        and event.attempt = e.attempt + taskledger_internal.begins_attempt(event.type, e.type)::integer
        and taskledger_internal.may_follow(event.type, e.type)
        and (e.type in ('enqueued', 'released', 'interrupted')
@@ -308,35 +310,38 @@ create policy worker on taskledger.event for insert to worker with check (
   or not taskledger_internal.is_reserved(kind)
   and (type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded', 'started',
                 'progressed')
-  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, type, login_id)
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, order_key, type, login_id)
       in ('enqueued', 'released', 'interrupted', 'started', 'progressed', 'failed')
   and (type not in ('started', 'progressed') or not taskledger_internal.is_anothers_worker(actor, kind))
   or type = 'released'
-  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, type) = 'failed'));
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, order_key, type)
+      = 'failed'));
 
 -- The services enqueue firings and alarms, and release, bury, cancel or discard tasks. They finish no attempt but of
 -- alarms, and end the records of rebuilds of subscribers and the stream, which they do.
 create policy relay on taskledger.event for insert to relay with check (
-  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id)
+  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id, order_key)
   and (kind = 'taskledger.alarm' or not starts_with(kind, 'taskledger.'))
   or (kind = 'taskledger.alarm' or not taskledger_internal.is_reserved(kind)
-      and type in ('released', 'interrupted', 'buried', 'discarded', 'cancelled')
+      and type in ('released', 'lined_up', 'interrupted', 'buried', 'discarded', 'cancelled')
       or kind = 'taskledger.operation' and biz_id ^@ any ('{subscriber.rebuild/,stream.rebuild/}'::text[])
       and type in ('succeeded', 'buried'))
-  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, type) is not null);
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, order_key, type)
+      is not null);
 
 -- Operators release, bury, cancel and postpone tasks, the last also with another priority. They change schedules with
 -- a record of it, run them now, pass over their firings, and try alarms. Their other acts are recorded as tasks of
 -- kind taskledger.operation.
 create policy operator on taskledger.event for insert to operator with check (
-  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id)
+  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id, order_key)
   and (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation')
        or not starts_with(kind, 'taskledger.'))
   or (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation')
       or not taskledger_internal.is_reserved(kind)
-      and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
+      and type in ('released', 'lined_up', 'buried', 'cancelled', 'scheduled', 'discarded'))
   and taskledger_internal.follows(kind, biz_id, version, attempt, shard,
-                                  case when type <> 'scheduled' then priority end, partition, type) is not null);
+                                  case when type <> 'scheduled' then priority end, partition, order_key,
+                                  type) is not null);
 
 -- A timer belongs to an event of the same transaction, and is due when the statement began or later, before the end
 -- of time, as the times of package ledger. The timer of a task with predecessors is never due. The scheduler reads all
@@ -346,15 +351,15 @@ create policy producer on taskledger.timer for insert to producer, relay, operat
   and case reason when 'after' then due_at = taskledger_internal.end_of_time()
                   else due_at < taskledger_internal.end_of_time() end
   and reason || ' ' || taskledger_internal.appended_here(kind, biz_id, version) = any (
-    '{due scheduled,due snoozed,retry failed,after scheduled,start_by enqueued,start_by scheduled,finish_by enqueued,
-      finish_by scheduled}'::text[]));
+    '{due scheduled,due snoozed,retry failed,after scheduled,start_by enqueued,start_by scheduled,start_by lined_up,
+      finish_by enqueued,finish_by scheduled,finish_by lined_up}'::text[]));
 create policy worker on taskledger.timer for insert to worker with check (
   due_at >= statement_timestamp()
   and case reason when 'after' then due_at = taskledger_internal.end_of_time()
                   else due_at < taskledger_internal.end_of_time() end
   and reason || ' ' || taskledger_internal.appended_here(kind, biz_id, version) = any (
-    '{due scheduled,due snoozed,retry failed,after scheduled,start_by enqueued,start_by scheduled,finish_by enqueued,
-      finish_by scheduled}'::text[]));
+    '{due scheduled,due snoozed,retry failed,after scheduled,start_by enqueued,start_by scheduled,start_by lined_up,
+      finish_by enqueued,finish_by scheduled,finish_by lined_up}'::text[]));
 
 -- A worker holds the leases of its own login, and a login may hold a limited number of them. A worker's ended lease
 -- counts as free: another login may take it, and with it the worker's name, if it may work on all its kinds.

@@ -12,6 +12,7 @@ COMMENT ON SCHEMA taskledger_internal IS 'Functions that statements, policies an
 CREATE TYPE taskledger.event_type AS ENUM (
     'enqueued',
     'scheduled',
+    'lined_up',
     'released',
     'started',
     'progressed',
@@ -30,6 +31,7 @@ COMMENT ON TYPE taskledger.event_type IS 'What happened to a task. taskledger.st
 CREATE TYPE taskledger.task_state AS ENUM (
     'available',
     'scheduled',
+    'in_line',
     'running',
     'retrying',
     'succeeded',
@@ -287,7 +289,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they became available, unless other workers take them first. The partitions of a priority take turns, one task each, without weights. Tasks that became available within the last seconds may come after all others, whatever their priority and partition. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text, partition text DEFAULT NULL::text, defer_at_most interval DEFAULT NULL::interval, throttle_for interval DEFAULT NULL::interval) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text, partition text DEFAULT NULL::text, defer_at_most interval DEFAULT NULL::interval, throttle_for interval DEFAULT NULL::interval, order_key text DEFAULT NULL::text, pass_if_dead boolean DEFAULT false) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -327,13 +329,18 @@ begin
   perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
   perform taskledger_internal.check_if_exists(enqueue.if_exists, enqueue.after, enqueue.defer_at_most,
                                               enqueue.throttle_for);
+  perform taskledger_internal.check_order_key(enqueue.order_key, enqueue.pass_if_dead);
+  if enqueue.order_key is not null then
+    first_type := 'lined_up';
+    stored_meta := taskledger_internal.with_pass_if_dead(stored_meta::text, enqueue.pass_if_dead);
+  end if;
 
   if timed then
     perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
     perform pg_current_xact_id();  -- before the clock is read: see table timer
     due := case when run_in > interval '0' then clock_timestamp() + run_in
                 when run_at > clock_timestamp() then run_at end;
-    first_type := case when due is null then 'enqueued' else 'scheduled' end;
+    first_type := case when due is null then first_type else 'scheduled' end;
     stored_meta := taskledger_internal.with_times(stored_meta::text, due, start_by, finish_by);
   end if;
   if predecessors is not null then
@@ -362,29 +369,29 @@ begin
   end if;
   select o.policy into full_kind
     from taskledger.overload o
-   where o.kind = enqueue.kind and case first_type when 'enqueued' then o.closed else o.closed_later end;
+   where o.kind = enqueue.kind and case first_type when 'scheduled' then o.closed_later else o.closed end;
   if full_kind.policy = 'discard' then
     discard := true;
   elsif full_kind.policy is not null and not exists (
       select from taskledger.event e
        where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-    perform taskledger_internal.refuse_overload(enqueue.kind, first_type <> 'enqueued');
+    perform taskledger_internal.refuse_overload(enqueue.kind, first_type = 'scheduled');
   end if;
   with tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger_internal.login_id()) as login_id)
   insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, partition, kind,
-                                biz_id, actor, data, meta)
+                                biz_id, order_key, actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
          tx.login_id, coalesce(enqueue.data_version, 1), coalesce(enqueue.priority, 0), nullif(enqueue.partition, ''),
-         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args,
-         stored_meta
+         enqueue.kind, enqueue.biz_id, enqueue.order_key, coalesce(nullif(enqueue.actor, ''), session_user::text),
+         enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is not null then
-    perform taskledger_internal.wake(added_position);
+    perform taskledger_internal.wake(case when first_type <> 'lined_up' then added_position end);
   end if;
   if added_position is not null and discard then
     with tx as materialized (
@@ -392,10 +399,10 @@ begin
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
-                                  actor, data)
+                                  order_key, actor, data)
     select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
            tx.login_id, coalesce(enqueue.priority, 0), nullif(enqueue.partition, ''), enqueue.kind, enqueue.biz_id,
-           coalesce(nullif(enqueue.actor, ''), session_user::text),
+           enqueue.order_key, coalesce(nullif(enqueue.actor, ''), session_user::text),
            '{"reason":"too many tasks of its kind wait"}'
       from tx;
     return query select true, 'discarded'::taskledger.task_state, 2, true, added_position;
@@ -422,7 +429,7 @@ begin
              coalesce(enqueue.data_version, 1), enqueue.priority, enqueue.partition,
              (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at, enqueue.start_by, enqueue.finish_by,
              (extract(epoch from enqueue.defer_at_most) * 1e6)::bigint,
-             (extract(epoch from enqueue.throttle_for) * 1e6)::bigint) a;
+             (extract(epoch from enqueue.throttle_for) * 1e6)::bigint, enqueue.order_key, enqueue.pass_if_dead) a;
     if again.position is not null then
       return query select true, taskledger.state_after(again.type), again.version, true, again.position;
       return;
@@ -440,7 +447,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text, defer_at_most interval, throttle_for interval) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run follow a run that has begun. Then is_new is true. A replacement defers the task at most defer_at_most after its run was enqueued, and a run is due at the earliest throttle_for after the one before has ended.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text, defer_at_most interval, throttle_for interval, order_key text, pass_if_dead boolean) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. Tasks with the same order_key begin one after another has ended, in the order in which they were enqueued; with pass_if_dead, the next one also begins when this one is dead. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run follow a run that has begun. Then is_new is true. A replacement defers the task at most defer_at_most after its run was enqueued, and a run is due at the earliest throttle_for after the one before has ended.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -519,6 +526,9 @@ begin
         perform taskledger_internal.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
         one_by_one := true;
         in_order := true;
+      elsif key in ('order_key', 'pass_if_dead') then
+        perform taskledger_internal.check_order_key(entry.v ->> 'order_key', (entry.v ->> 'pass_if_dead')::boolean);
+        one_by_one := true;
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun', 'follow');
@@ -530,7 +540,8 @@ begin
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after, priority, if_exists, partition, defer_at_most and throttle_for';
+                       'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key '
+                       'and pass_if_dead';
       end if;
     end loop;
   end loop;
@@ -554,7 +565,9 @@ begin
                                              coalesce(entry.data_version, 1), entry.v -> 'after',
                                              entry.priority, coalesce(entry.v ->> 'if_exists', 'same'), entry.partition,
                                              (entry.v ->> 'defer_at_most')::interval,
-                                             (entry.v ->> 'throttle_for')::interval) first;
+                                             (entry.v ->> 'throttle_for')::interval,
+                                             entry.v ->> 'order_key',
+                                             coalesce((entry.v ->> 'pass_if_dead')::boolean, false)) first;
       new_of[entry.i] := answer.is_new;
       state_of[entry.i] := answer.state;
       version_of[entry.i] := answer.version;
@@ -614,7 +627,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, priority, if_exists, partition, defer_at_most, throttle_for. Returns a row for each entry, in order, like taskledger.enqueue.';
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key, pass_if_dead. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -922,7 +935,7 @@ CREATE FUNCTION taskledger.release(kind text, biz_id text, reason text DEFAULT N
 #variable_conflict use_column
 begin
   return query
-  select c.outcome = '', case when c.outcome = '' then taskledger.state_after('released') else c.state end,
+  select c.outcome = '', case when c.outcome = '' then taskledger.state_after((c.appended).type) else c.state end,
          coalesce((c.appended).version, c.version, 0)
     from taskledger_internal.change(release.kind, release.biz_id, 'released', release.if_version, release.actor,
                                     release.reason, null, null, null) c;
@@ -1086,7 +1099,7 @@ COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, r
 
 CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
+    RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'lined_up'::taskledger.event_type THEN 'in_line'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
 
 COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
 
@@ -1106,6 +1119,101 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Reports whether a task of this kind, with args and meta of these sizes, may be enqueued as available.';
+
+CREATE FUNCTION taskledger_internal.advance_lines(order_keys text[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  turns bigint;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'taskledger: advance_lines needs a READ COMMITTED transaction'
+      using errcode = 'active_sql_transaction';
+  end if;
+  lock table taskledger.mutex in share row exclusive mode;
+  if pg_current_xact_id_if_assigned() is not null then
+    raise exception 'taskledger: advance_lines must be the first statement of its transaction that writes'
+      using errcode = 'active_sql_transaction';
+  end if;
+  with line as materialized (
+    select t.*, not t.resumes and t.seen is not null as has_late
+      from taskledger_internal.line_turns(array(select distinct k from unnest(advance_lines.order_keys) k)) t
+     where not t.is_held
+  ), late as materialized ( -- transactions that a search did not see and that have lined up tasks since
+    select x.xid
+      from (
+        select pg_snapshot_xip(s.seen::pg_snapshot) as xid from (select distinct l.seen from line l where l.has_late) s
+         union
+        select g::text::xid8
+          from (select distinct l.seen, l.bound from line l where l.has_late) s
+         cross join lateral generate_series(pg_snapshot_xmax(s.seen::pg_snapshot)::text::bigint,
+                                         s.bound::bigint - 1) g) x
+     where exists (select from taskledger.event e where e.type = 'lined_up' and e.xid = x.xid)
+  ), candidate as materialized (
+    select l.order_key, c.*, l.place as before_place, l.seen as before_seen, l.bound as before_bound, l.resumes
+      from line l
+     cross join lateral (
+       select l.kind, l.biz_id, l.head as version, l.attempt, l.shard, l.priority, l.partition,
+              l.place as position
+        where l.resumes
+        union all
+       (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
+          from taskledger.event e
+         where e.order_key = l.order_key and e.type = 'lined_up' and e.position > l.place and not l.resumes
+           and not exists (
+             select from taskledger.event n
+              where n.kind = e.kind and n.biz_id = e.biz_id and n.version = e.version + 1)
+         order by e.position
+         limit 1)
+        union all
+       (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
+          from late
+         cross join lateral (
+           select f.*
+             from taskledger.event f
+            where l.has_late and f.type = 'lined_up' and f.xid = late.xid and f.order_key = l.order_key
+              and f.position < l.place
+              and not exists (
+                select from taskledger.event n
+                 where n.kind = f.kind and n.biz_id = f.biz_id and n.version = f.version + 1)
+            order by f.position
+            limit 1) e)) c
+  ), next as materialized (
+    select distinct on (c.order_key) c.* from candidate c order by c.order_key, c.position
+  ), tx as materialized (
+    select pg_current_snapshot() as seen, pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id, taskledger_internal.wake()
+     where exists (select from next)
+  ), added as (
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                  order_key, actor, data)
+    select tx.xid, n.version + 1, n.attempt, n.shard, 'released', tx.login_id, n.priority, n.partition,
+           n.kind, n.biz_id, n.order_key, 'scheduler',
+           case when n.resumes
+                then '{"reason":"turn","place":' || n.before_place || ',"seen":"' || n.before_seen || '","bound":"'
+                     || n.before_bound || '"}'
+                else '{"reason":"turn","place":' || n.position || ',"seen":"' || tx.seen
+                     || '","bound":"' || tx.xid || '"}' end::json
+      from tx cross join next n
+     order by n.kind, n.biz_id
+        on conflict (kind, biz_id, version) do nothing
+    returning 1
+  )
+  select count(*) into turns from added;
+  return turns;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.advance_lines(order_keys text[]) IS 'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns the number of tasks. It must be the first statement of a READ COMMITTED transaction that writes.';
 
 CREATE FUNCTION taskledger_internal.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) RETURNS boolean
     LANGUAGE plpgsql
@@ -1149,6 +1257,7 @@ CREATE FUNCTION taskledger_internal.append_event(kind text, biz_id text, expecte
 #variable_conflict use_column
 declare
   appended integer;
+  is_ordered boolean;
 begin
   with tx as materialized (
     select pg_current_xact_id() as xid,
@@ -1157,11 +1266,12 @@ begin
   ), due as materialized (
     select tx.xid, tx.login_id, taskledger_internal.due_at(append_event.after_us, append_event.at) as at from tx
   ), added as (
-    insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor,
-                                  data)
+    insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                  order_key, actor, data)
     select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
-           append_event.type, due.login_id, coalesce(append_event.priority, e.priority), e.partition,
-           e.kind, e.biz_id, append_event.actor,
+           taskledger_internal.type_in_line(append_event.type, e.type, e.order_key), due.login_id,
+           coalesce(append_event.priority, e.priority), e.partition, e.kind, e.biz_id, e.order_key,
+           append_event.actor,
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
@@ -1169,18 +1279,18 @@ begin
         on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
      where taskledger_internal.may_follow(append_event.type, e.type)
         on conflict (kind, biz_id, version) do nothing
-    returning kind, biz_id, version
+    returning kind, biz_id, version, order_key
   ), timed as (
     insert into taskledger.timer (due_at, kind, biz_id, version, reason)
     select due.at, a.kind, a.biz_id, a.version, case append_event.type when 'failed' then 'retry' else 'due' end
       from added a cross join due
      where due.at is not null
   )
-  select a.version into appended from added a;
+  select a.version, a.order_key is not null into appended, is_ordered from added a;
   if append_event.type not in ('succeeded', 'failed', 'interrupted', 'snoozed') then
     perform taskledger_internal.commit_durably();
   end if;
-  if taskledger_internal.is_awaited()
+  if taskledger_internal.is_awaited() or is_ordered
       or append_event.type not in ('started', 'progressed') -- a permit is free: others may wait for it
      and exists (select from taskledger.limited_kinds l where l.kind = append_event.kind) then
     perform taskledger_internal.wake();
@@ -1191,7 +1301,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint, at timestamp with time zone, priority integer) IS 'Appends an event after version expected and returns its version; null if the task has moved on. It is released after after_us microseconds or at a time, which is stored in data and in the timer. A null priority keeps the task''s.';
 
-CREATE FUNCTION taskledger_internal.append_run(kind text, biz_id text, expected integer, shard smallint, run integer, args text, meta text, actor text, data_version integer, priority integer, partition text, login_id integer, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS bigint
+CREATE FUNCTION taskledger_internal.append_run(kind text, biz_id text, expected integer, shard smallint, run integer, args text, meta text, actor text, data_version integer, priority integer, partition text, order_key text, login_id integer, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1201,11 +1311,12 @@ declare
 begin
   with tx as materialized (select pg_current_xact_id() as xid)
   insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority, partition,
-                                kind, biz_id, actor, data, meta)
+                                kind, biz_id, order_key, actor, data, meta)
   select tx.xid, append_run.expected + 1, 0, append_run.shard,
-         case when append_run.due is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
+         case when append_run.due is not null then 'scheduled' when append_run.order_key is null then 'enqueued'
+              else 'lined_up' end::taskledger.event_type,
          append_run.login_id, append_run.run, append_run.data_version, append_run.priority,
-         nullif(append_run.partition, ''), append_run.kind, append_run.biz_id,
+         nullif(append_run.partition, ''), append_run.kind, append_run.biz_id, append_run.order_key,
          coalesce(nullif(append_run.actor, ''), session_user::text), append_run.args::json,
          taskledger_internal.with_times(append_run.meta, append_run.due, append_run.start_by,
                                         append_run.finish_by)::json
@@ -1220,12 +1331,13 @@ begin
     from (values (append_run.due, 'due'), (append_run.start_by, 'start_by'),
                  (append_run.finish_by, 'finish_by')) t(at, reason)
    where t.at is not null;
-  perform taskledger_internal.wake(case when append_run.due is null then added_position end);
+  perform taskledger_internal.wake(
+    case when append_run.due is null and append_run.order_key is null then added_position end);
   return added_position;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.append_run(kind text, biz_id text, expected integer, shard smallint, run integer, args text, meta text, actor text, data_version integer, priority integer, partition text, login_id integer, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Appends an event with args: the beginning of a run, or other args of a run. Returns its position; null if the task has moved on.';
+COMMENT ON FUNCTION taskledger_internal.append_run(kind text, biz_id text, expected integer, shard smallint, run integer, args text, meta text, actor text, data_version integer, priority integer, partition text, order_key text, login_id integer, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Appends an event with args: the beginning of a run, or other args of a run. Returns its position; null if the task has moved on.';
 
 CREATE FUNCTION taskledger_internal.appended_here(kind text, biz_id text, version integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1404,7 +1516,7 @@ begin
             where r.kind = begin_next.kind and r.biz_id = begin_next.biz_id and r.run is not null
             order by r.version desc limit 1), 1),
          next.args, nullif(meta, 'null'), next.actor, next.data_version, next.priority, next.partition,
-         next.login_id,
+         times ->> 4, next.login_id,
          case when due > clock_timestamp() then due end, (times ->> 1)::timestamptz,
          (times ->> 2)::timestamptz) is null then
       raise sqlstate 'TL007'; -- another run has begun first, so this one goes on waiting
@@ -1501,7 +1613,7 @@ COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority from this e
 
 COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as its writer claims. login_id is recorded by the database.';
 
-COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks with the same order key run one after another; null: in any order. Always null for now.';
+COMMENT ON COLUMN taskledger.event.order_key IS 'The line in which the task stands: of the tasks with this order key, one begins after the other has ended. Null: it stands in none. Each event copies it from the event before, unless it begins a later run.';
 
 COMMENT ON COLUMN taskledger.event.partition IS 'The tenant or other group to which the task belongs, 1 to 64 bytes; null: none. The partitions of a kind take turns. Each event copies it from the event before, unless it begins a later run or replaces args.';
 
@@ -1596,7 +1708,8 @@ begin
       outcome := 'state';
     end if;
     due := change_task.at;
-    if outcome = '' and in_place and state <> 'available' then -- the time is the first member, see with_moment
+    if outcome = '' and in_place and state not in ('available', 'in_line') then
+      -- the time is the first member, see with_moment
       due := substring(coalesce(substring(head.data::text from '^[{]"(?:run_at|retry_at)":"[^"]*"'),
                                 head.meta::text) from '^[{]"(?:run_at|retry_at)":"([^"]*)"')::timestamptz;
       if due is null then
@@ -1612,7 +1725,8 @@ begin
     new_version := taskledger_internal.append_event(
       change_task.kind, change_task.biz_id, head.version, change_task.type,
       coalesce(nullif(change_task.actor, ''), session_user), '{"reason":' || to_json(change_task.reason) || '}',
-      case when in_place and state = 'available' then 1 else change_task.after_us end, due, change_task.priority);
+      case when in_place and state in ('available', 'in_line') then 1 else change_task.after_us end, due,
+      change_task.priority);
     if new_version is not null then
       select e.* into appended
         from taskledger.event e
@@ -1889,7 +2003,7 @@ begin
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'retry' and member.type <> 'null' then
         perform taskledger_internal.check_retry(member.value);
-      elsif member.key in ('run_at', 'start_by', 'finish_by', 'after') then
+      elsif member.key in ('run_at', 'start_by', 'finish_by', 'after', 'pass_if_dead') then
         raise exception 'taskledger: invalid meta: must not contain %: use the argument of this name', member.key
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'tags' and (member.type not in ('array', 'null') or member.type = 'array' and
@@ -1943,6 +2057,25 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_nesting(name text, text text) IS 'Raises an error for JSON that nests more than 512 levels deep, which workers cannot decode.';
+
+CREATE FUNCTION taskledger_internal.check_order_key(order_key text, pass_if_dead boolean) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if octet_length(order_key) not between 1 and 255 or order_key ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception 'taskledger: invalid order_key %', quote_literal(left(order_key, 260))
+      using errcode = 'invalid_parameter_value',
+            hint = 'an order_key must be 1 to 255 bytes of UTF-8 without control characters';
+  end if;
+  if pass_if_dead and order_key is null then
+    raise exception 'taskledger: invalid pass_if_dead: must be set together with order_key'
+      using errcode = 'invalid_parameter_value';
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_order_key(order_key text, pass_if_dead boolean) IS 'Raises an error for an order key that package ledger rejects.';
 
 CREATE FUNCTION taskledger_internal.check_own_task(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql
@@ -2252,7 +2385,7 @@ CREATE FUNCTION taskledger_internal.end_of_time() RETURNS timestamp with time zo
 
 COMMENT ON FUNCTION taskledger_internal.end_of_time() IS 'Returns when the timers of tasks with predecessors are due, which is never.';
 
-CREATE FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, defer_us bigint, throttle_us bigint, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) RETURNS record
+CREATE FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, defer_us bigint, throttle_us bigint, order_key text, pass_if_dead boolean, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2263,6 +2396,7 @@ declare
   due timestamptz;
   bound timestamptz;
   ended integer; -- the version of the event that ended the run before
+  line text;     -- the order key of the new event
 begin
   perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   perform taskledger_internal.check_actor(enqueue_again.actor);
@@ -2289,8 +2423,10 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger_internal.check_partition(enqueue_again.partition);
+  perform taskledger_internal.check_order_key(enqueue_again.order_key, enqueue_again.pass_if_dead);
   loop
-    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition into head
+    line := enqueue_again.order_key;
+    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition, h.order_key into head
       from taskledger.event h
      where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
      order by h.version desc
@@ -2305,7 +2441,7 @@ begin
       return;
     elsif head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
       if enqueue_again.if_exists = 'rerun' or head.attempt > 0
-          or head.type not in ('enqueued', 'scheduled', 'released')
+          or head.type not in ('enqueued', 'scheduled', 'lined_up', 'released')
           or exists (
                select from taskledger.timer t
                 where t.due_at = taskledger_internal.end_of_time() and t.kind = enqueue_again.kind
@@ -2313,7 +2449,8 @@ begin
         if enqueue_again.if_exists = 'follow' then
           "position" := taskledger_internal.enqueue_behind(
             enqueue_again.kind, enqueue_again.biz_id, enqueue_again.args, enqueue_again.meta, enqueue_again.actor,
-            enqueue_again.data_version, enqueue_again.priority, enqueue_again.partition,
+            enqueue_again.data_version, enqueue_again.priority, enqueue_again.partition, enqueue_again.order_key,
+            enqueue_again.pass_if_dead,
             taskledger_internal.due_at(nullif(enqueue_again.run_after, 0), enqueue_again.run_at),
             enqueue_again.start_by, enqueue_again.finish_by, enqueue_again.throttle_us);
           version := head.version;
@@ -2330,6 +2467,14 @@ begin
         return;
       end if;
       next_run := next_run - 1;
+      if enqueue_again.order_key <> coalesce(head.order_key, '') then
+        raise exception 'taskledger: invalid order_key %: task %/% waits with %',
+            quote_literal(enqueue_again.order_key), enqueue_again.kind, enqueue_again.biz_id,
+            coalesce('order key ' || quote_literal(head.order_key), 'no order key')
+          using errcode = 'invalid_parameter_value',
+                hint = 'replacing args keeps the order key: omit it, or cancel the task and enqueue it again';
+      end if;
+      line := head.order_key;
     end if;
     perform pg_current_xact_id();  -- before the clock is read: see table timer
     due := taskledger_internal.due_at(nullif(enqueue_again.run_after, 0),
@@ -2360,24 +2505,26 @@ begin
     end if;
     "position" := taskledger_internal.append_run(
       enqueue_again.kind, enqueue_again.biz_id, head.version, head.shard, next_run, enqueue_again.args,
-      enqueue_again.meta, enqueue_again.actor, enqueue_again.data_version,
+      taskledger_internal.with_pass_if_dead(enqueue_again.meta, enqueue_again.pass_if_dead), enqueue_again.actor,
+      enqueue_again.data_version,
       coalesce(nullif(enqueue_again.priority, 0),
-               case when head.type in ('enqueued', 'scheduled', 'released') then head.priority end, 0),
+               case when head.type in ('enqueued', 'scheduled', 'lined_up', 'released') then head.priority end, 0),
       coalesce(nullif(enqueue_again.partition, ''),
-               case when head.type in ('enqueued', 'scheduled', 'released') then head.partition end),
+               case when head.type in ('enqueued', 'scheduled', 'lined_up', 'released') then head.partition end),
+      line,
       coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                taskledger_internal.login_id()),
       due, enqueue_again.start_by, enqueue_again.finish_by);
     exit when "position" is not null;
   end loop;
   version := head.version + 1;
-  type := case when due is null then 'enqueued' else 'scheduled' end;
+  type := case when due is not null then 'scheduled' when line is null then 'enqueued' else 'lined_up' end;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, defer_us bigint, throttle_us bigint, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) IS 'Enqueues the next run of a finished task, replaces the args of a task that has not begun, or lets a run follow one that has, as if_exists wants it. Returns the position of the new event, with the version and the type of the task''s last one; or null as position if the task does not exist, or is not changed. Raises an error if too many tasks of the kind wait.';
+COMMENT ON FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, defer_us bigint, throttle_us bigint, order_key text, pass_if_dead boolean, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) IS 'Enqueues the next run of a finished task, replaces the args of a task that has not begun, or lets a run follow one that has, as if_exists wants it. Returns the position of the new event, with the version and the type of the task''s last one; or null as position if the task does not exist, or is not changed. Raises an error if too many tasks of the kind wait.';
 
-CREATE FUNCTION taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text, data_version integer, priority integer, partition text, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, throttle_us bigint) RETURNS bigint
+CREATE FUNCTION taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text, data_version integer, priority integer, partition text, order_key text, pass_if_dead boolean, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, throttle_us bigint) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2387,8 +2534,9 @@ declare
   stored constant text := '{"after":' || json_build_object(
       'keys', json_build_array(json_build_object('kind', enqueue_behind.kind, 'biz_id', enqueue_behind.biz_id)),
       'otherwise', 'run')
-    || ',"due":' || json_build_array(due, start_by, finish_by, throttle_us)
-    || ',"of":' || coalesce(enqueue_behind.meta, 'null') || '}';
+    || ',"due":' || json_build_array(due, start_by, finish_by, throttle_us, order_key)
+    || ',"of":' || coalesce(taskledger_internal.with_pass_if_dead(enqueue_behind.meta, enqueue_behind.pass_if_dead),
+                          'null') || '}';
   head record;
   added record;
 begin
@@ -2426,7 +2574,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text, data_version integer, priority integer, partition text, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, throttle_us bigint) IS 'Enqueues a run behind the last run of a task, or replaces the args of the run that waits there. Returns the position of the event.';
+COMMENT ON FUNCTION taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text, data_version integer, priority integer, partition text, order_key text, pass_if_dead boolean, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, throttle_us bigint) IS 'Enqueues a run behind the last run of a task, or replaces the args of the run that waits there. Returns the position of the event.';
 
 CREATE FUNCTION taskledger_internal.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -2865,12 +3013,12 @@ begin
         limit fire_timers.how_many
           for update skip locked) mine
   ), headed as materialized (
-    select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority, h.partition,
+    select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority, h.partition, h.order_key,
            d.reason in ('start_by', 'finish_by')
              and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline
       from due d
      cross join lateral (
-       select e.version, e.attempt, e.shard, e.type, e.priority, e.partition
+       select e.version, e.attempt, e.shard, e.type, e.priority, e.partition, e.order_key
          from taskledger.event e
         where e.kind = d.kind and e.biz_id = d.biz_id
         order by e.version desc
@@ -2897,9 +3045,10 @@ begin
      where exists (select from chosen)
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
-                                  actor, data)
-    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.priority,
-           c.partition, c.kind, c.biz_id, 'scheduler',
+                                  order_key, actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard,
+           taskledger_internal.type_in_line(c.answer::taskledger.event_type, c.type, c.order_key), tx.login_id,
+           c.priority, c.partition, c.kind, c.biz_id, c.order_key, 'scheduler',
            taskledger_internal.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id
@@ -2920,7 +3069,7 @@ begin
         where not exists (select from kept k where k.address = d.address)
           and not exists (select from verdict v where v.address = d.address and v.answer = 'later')))
   )
-  select (select c.at from clock c), count(*), (select count(*) from added a where a.type = 'released'),
+  select (select c.at from clock c), count(*), (select count(*) from added a where a.type <> 'expired'),
          (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
          (select count(*)
             from wanted o
@@ -2938,7 +3087,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) IS 'Appends the events of at most how_many timers due since due_from, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; how many of the only timers another session has locked; due_at of the first and the last timer locked.';
 
-CREATE FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, partition text, type taskledger.event_type, login_id integer DEFAULT NULL::integer) RETURNS taskledger.event_type
+CREATE FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, partition text, order_key text, type taskledger.event_type, login_id integer DEFAULT NULL::integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2951,13 +3100,16 @@ begin
        and e.partition is not distinct from follows.partition
        and follows.attempt = e.attempt + taskledger_internal.begins_attempt(follows.type, e.type)::integer
        and taskledger_internal.may_follow(follows.type, e.type)
+       and e.order_key is not distinct from follows.order_key
+       and (e.order_key is not null or follows.type <> 'lined_up')
+       and taskledger_internal.type_in_line(follows.type, e.type, e.order_key) = follows.type
        and case when follows.login_id is null or e.type not in ('started', 'progressed')
                      or e.login_id = follows.login_id then true
                 else not taskledger_internal.is_anothers_worker(e.actor, e.kind) end);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, partition text, type taskledger.event_type, login_id integer) IS 'Returns the type of the event that an event follows; null if it may not follow that event, or if its attempt, shard, priority (null: any) or partition differs from the ledger''s. With a login_id, also null if the event would end or continue an attempt of a live worker of another login.';
+COMMENT ON FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, partition text, order_key text, type taskledger.event_type, login_id integer) IS 'Returns the type of the event that an event follows; null if it may not follow that event, or if its attempt, shard, priority (null: any), partition or order key differs from the ledger''s. With a login_id, also null if the event would end or continue an attempt of a live worker of another login.';
 
 CREATE FUNCTION taskledger_internal.foreign_position() RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -3122,11 +3274,11 @@ $_$;
 
 COMMENT ON FUNCTION taskledger_internal.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, audited pg_snapshot, origin text, mark json) IS 'Reports whether a cursor row of a subscriber is well-formed: its name, transaction ids and positions that this database has assigned, the next n, and a mark that every reader can read.';
 
-CREATE FUNCTION taskledger_internal.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text, order_key text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN ((version IS NULL) OR ((version = 1) AND (attempt = 0) AND ((shard >= 0) AND (shard <= 63)) AND (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) AND (octet_length(kind) <= 128) AND (kind ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND ((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 255)) AND (biz_id !~ '[\u0001-\u001f\u007f-\u009f]'::text)));
+    RETURN ((version IS NULL) OR ((version = 1) AND (attempt = 0) AND ((shard >= 0) AND (shard <= 63)) AND CASE WHEN (order_key IS NULL) THEN (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) ELSE ((type = ANY (ARRAY['lined_up'::taskledger.event_type, 'scheduled'::taskledger.event_type])) AND ((octet_length(order_key) >= 1) AND (octet_length(order_key) <= 255)) AND (order_key !~ '[\u0001-\u001f\u007f-\u009f]'::text)) END AND (octet_length(kind) <= 128) AND (kind ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND ((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 255)) AND (biz_id !~ '[\u0001-\u001f\u007f-\u009f]'::text)));
 
-COMMENT ON FUNCTION taskledger_internal.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) IS 'Reports whether an event may begin a task.';
+COMMENT ON FUNCTION taskledger_internal.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text, order_key text) IS 'Reports whether an event may begin a task.';
 
 CREATE FUNCTION taskledger_internal.is_hidden(kind text, biz_id text) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -3404,6 +3556,50 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.limit_value(per text, kind text, biz_id text) IS 'Returns the value under which a limit counts a task: empty for a limit with one count, null if a limit per a column does not apply to the task.';
+
+CREATE FUNCTION taskledger_internal.line_turns(order_keys text[]) RETURNS TABLE(order_key text, kind text, biz_id text, head integer, type taskledger.event_type, attempt integer, shard smallint, priority smallint, partition text, is_held boolean, resumes boolean, place bigint, seen text, bound text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  select k.order_key, t.kind, t.biz_id, h.version, h.type, h.attempt, h.shard, h.priority, h.partition::text,
+         coalesce(h.order_key = k.order_key and (
+           h.type in ('released', 'started', 'progressed', 'failed', 'snoozed', 'interrupted')
+           or h.type = 'buried' and not (
+             select taskledger_internal.passes_if_dead(a.meta)
+               from taskledger.event a
+              where a.kind = t.kind and a.biz_id = t.biz_id
+                and a.version = taskledger_internal.args_version(t.kind, t.biz_id))), false),
+         coalesce(h.order_key = k.order_key and h.type = 'lined_up' and h.run is null and exists (
+           select from taskledger.event b
+            where b.kind = t.kind and b.biz_id = t.biz_id and b.version = h.version - 1 and b.type = 'buried'), false),
+         coalesce((t.data ->> 'place')::bigint, 0), t.data ->> 'seen', t.data ->> 'bound'
+    from unnest(line_turns.order_keys) k(order_key)
+    left join lateral (
+      select e.kind, e.biz_id, e.data
+        from taskledger.event e
+       where e.order_key = k.order_key and e.type = 'released' and e.order_key is not null
+         and starts_with(e.data::text, '{"reason":"turn"')
+       order by e.position desc
+       limit 1) t on true
+    left join lateral (
+      select e.version, e.type, e.attempt, e.shard, e.priority, e.partition, e.order_key, e.run
+        from taskledger.event e
+       where e.kind = t.kind and e.biz_id = t.biz_id
+       order by e.version desc
+       limit 1) h on true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.line_turns(order_keys text[]) IS 'Returns, for each order key, the task that had the newest turn (null: none) with its last event, whether it still is its turn, whether it was dead in its turn and has been released, and where the search for the next task begins.';
 
 CREATE FUNCTION taskledger_internal.lock_cursor(reader text) RETURNS bigint
     LANGUAGE plpgsql
@@ -3853,7 +4049,7 @@ COMMENT ON FUNCTION taskledger_internal.may_exceed_limit(kind text, biz_id text,
 
 CREATE FUNCTION taskledger_internal.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN COALESCE((last = ANY (CASE type WHEN 'scheduled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'released'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'::taskledger.event_type[] WHEN 'buried'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'cancelled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'expired'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'discarded'::taskledger.event_type THEN '{scheduled,snoozed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'enqueued'::taskledger.event_type THEN '{}'::taskledger.event_type[] ELSE '{enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] END)), false);
+    RETURN COALESCE((last = ANY (CASE type WHEN 'scheduled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,lined_up}'::taskledger.event_type[] WHEN 'lined_up'::taskledger.event_type THEN '{scheduled,snoozed,buried,cancelled,expired,discarded}'::taskledger.event_type[] WHEN 'released'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'::taskledger.event_type[] WHEN 'buried'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed,lined_up}'::taskledger.event_type[] WHEN 'cancelled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed,lined_up}'::taskledger.event_type[] WHEN 'expired'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,lined_up}'::taskledger.event_type[] WHEN 'discarded'::taskledger.event_type THEN '{scheduled,snoozed,enqueued,released,interrupted,started,progressed,lined_up}'::taskledger.event_type[] WHEN 'enqueued'::taskledger.event_type THEN '{}'::taskledger.event_type[] ELSE '{enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] END)), false);
 
 COMMENT ON FUNCTION taskledger_internal.may_follow(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type may follow one of type last.';
 
@@ -4153,6 +4349,19 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.own_logins() IS 'Returns the ids of the session''s login.';
+
+CREATE FUNCTION taskledger_internal.passes_if_dead(meta json) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce(strpos(meta::text, '"pass_if_dead"') > 0 and meta ->> 'pass_if_dead' = 'true', false);
+exception when data_exception then
+  return false;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.passes_if_dead(meta json) IS 'Returns whether the next task in line begins if a task with this meta is dead.';
 
 CREATE FUNCTION taskledger_internal.pause_receiver(receiver text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5576,6 +5785,12 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) IS 'Returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
 
+CREATE FUNCTION taskledger_internal.type_in_line(type taskledger.event_type, last taskledger.event_type, order_key text) RETURNS taskledger.event_type
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN ((type = 'released'::taskledger.event_type) AND (order_key IS NOT NULL) AND (last = ANY (ARRAY['scheduled'::taskledger.event_type, 'buried'::taskledger.event_type, 'cancelled'::taskledger.event_type, 'expired'::taskledger.event_type, 'discarded'::taskledger.event_type]))) THEN 'lined_up'::taskledger.event_type ELSE type END;
+
+COMMENT ON FUNCTION taskledger_internal.type_in_line(type taskledger.event_type, last taskledger.event_type, order_key text) IS 'Returns the type of an event of a task with this order key after one of type last: lined_up in place of released, if the task must line up.';
+
 CREATE FUNCTION taskledger_internal.unbegun_kinds(older_than interval, max_aged bigint) RETURNS TABLE(kind text, waiting bigint, late bigint, oldest_at timestamp with time zone)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -5717,6 +5932,12 @@ CREATE FUNCTION taskledger_internal.with_moment(object text, name text, moment t
     RETURN CASE WHEN (moment IS NULL) THEN object ELSE ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^[[:space:]]*[{]'::text, ''::text)) END) END;
 
 COMMENT ON FUNCTION taskledger_internal.with_moment(object text, name text, moment timestamp with time zone) IS 'Returns a JSON object (null: an empty one) with a first member added: a moment as RFC 3339 in UTC to the microsecond. A null moment adds none.';
+
+CREATE FUNCTION taskledger_internal.with_pass_if_dead(meta text, pass_if_dead boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN (NOT COALESCE(pass_if_dead, false)) THEN meta ELSE ('{"pass_if_dead":true'::text || CASE WHEN (COALESCE(meta, '{}'::text) ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(meta, '^[[:space:]]*[{]'::text, ''::text)) END) END;
+
+COMMENT ON FUNCTION taskledger_internal.with_pass_if_dead(meta text, pass_if_dead boolean) IS 'Returns the meta of an event with args, with the member pass_if_dead added if it is set.';
 
 CREATE FUNCTION taskledger_internal.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5866,7 +6087,8 @@ CREATE VIEW taskledger.event_fence AS
     event.login_id,
     event.actor,
     event.priority,
-    event.partition
+    event.partition,
+    event.order_key
    FROM taskledger.event;
 
 COMMENT ON VIEW taskledger.event_fence IS 'Internal: the events that workers'' events must follow. Only a policy needs it.';
@@ -6820,11 +7042,17 @@ ALTER TABLE ONLY taskledger.timer
 ALTER TABLE ONLY taskledger.token
     ADD CONSTRAINT token_pkey PRIMARY KEY (id);
 
+CREATE INDEX event_line ON taskledger.event USING btree (order_key, "position") WHERE (type = 'lined_up'::taskledger.event_type);
+
+CREATE INDEX event_line_xid ON taskledger.event USING btree (xid, order_key, "position") WHERE (type = 'lined_up'::taskledger.event_type);
+
 CREATE INDEX event_long ON taskledger.event USING btree (kind, biz_id, type, version) WHERE (version > 64);
 
 CREATE INDEX event_run ON taskledger.event USING btree (kind, biz_id, version) WHERE (run IS NOT NULL);
 
 CREATE INDEX event_short_snooze ON taskledger.event USING btree ("position") WHERE ((type = 'snoozed'::taskledger.event_type) AND (strpos((data)::text, '"short_in_a_row"'::text) > 0));
+
+CREATE INDEX event_turn ON taskledger.event USING btree (order_key, "position") WHERE ((order_key IS NOT NULL) AND (type = 'released'::taskledger.event_type) AND starts_with((data)::text, '{"reason":"turn"'::text));
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
 
@@ -6895,7 +7123,7 @@ CREATE POLICY readable ON taskledger.lease FOR SELECT USING (true);
 
 CREATE POLICY readable ON taskledger.timer FOR SELECT USING (true);
 
-CREATE POLICY size ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (((COALESCE(octet_length(actor), 0) <= 255) AND
+CREATE POLICY size ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (((COALESCE(octet_length(actor), 0) <= 255) AND ((order_key IS NULL) OR (type <> 'released'::taskledger.event_type) OR (data IS NULL) OR (NOT starts_with((data)::text, '{"reason":"turn"'::text))) AND
 CASE
     WHEN ((COALESCE(octet_length((data)::text), 0) <= 4096) AND (COALESCE(octet_length((meta)::text), 0) <= 4096)) THEN true
     WHEN (version IS NULL) THEN true

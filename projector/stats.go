@@ -153,8 +153,8 @@ func (s *stats) add(before ledger.Task, e ledger.Event, after ledger.Task, data 
 		row.Dead++
 	case ledger.EventCancelled:
 		row.Cancelled++
-	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventReleased, ledger.EventStarted,
-		ledger.EventProgressed, ledger.EventInterrupted, ledger.EventSnoozed, ledger.EventExpired,
+	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventLinedUp, ledger.EventReleased,
+		ledger.EventStarted, ledger.EventProgressed, ledger.EventInterrupted, ledger.EventSnoozed, ledger.EventExpired,
 		ledger.EventDiscarded: // counted only if they begin a run
 	}
 	if e.Version == 1 || e.Run > 0 && before.State.Finished() {
@@ -185,8 +185,8 @@ func ranFor(t ledger.EventType, data json.RawMessage) (ran time.Duration, ended 
 	case ledger.EventSucceeded, ledger.EventFailed, ledger.EventInterrupted, ledger.EventSnoozed:
 		ended = true
 	case ledger.EventStarted, ledger.EventProgressed:
-	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventReleased, ledger.EventBuried,
-		ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded:
+	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventLinedUp, ledger.EventReleased,
+		ledger.EventBuried, ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded:
 		return 0, false
 	}
 	i := bytes.Index(data, durationMember)

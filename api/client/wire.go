@@ -30,6 +30,9 @@ type NewTask struct {
 	// After contains tasks that must have succeeded before this one becomes available, see [ledger.EnqueueOptions].
 	// They must exist or come before this one in its [Batch], and the caller must be allowed to use their kinds.
 	After *ledger.After `json:"after,omitempty"`
+	// OrderKey and PassIfDead: see [ledger.EnqueueOptions].
+	OrderKey   string `json:"order_key,omitempty"`
+	PassIfDead bool   `json:"pass_if_dead,omitempty"`
 	// IfExists decides what happens if the task exists: same, ignore, rerun, replace or follow. Default: same. A
 	// repeated request with one of the last three begins another run if the first one has finished meanwhile.
 	IfExists ledger.IfExists `json:"if_exists,omitempty"`

@@ -27,6 +27,8 @@ type enqueueFlags struct {
 	dataVersion int
 	priority    int
 	partition   string
+	orderKey    string
+	passIfDead  bool
 
 	runAt, startBy, finishBy string
 	runIn                    time.Duration
@@ -59,6 +61,7 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
   taskledger enqueue mail.send 17 --retry '{"ladder":[60,300,1200],"attempts":10}'
   taskledger enqueue coupon.send vip-17 --priority 1
   taskledger enqueue import.run 42 --partition tenant-7
+  taskledger enqueue account.book 17-3 --order-key account/17
   taskledger enqueue report.mail 2026-11 --after report.make/2026-11 --otherwise cancel
   taskledger enqueue report.make 2026-12 --wait 30s
   taskledger enqueue customer.resync 17 --if-exists rerun
@@ -78,6 +81,9 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 		"priority among the waiting tasks of its kind: 1 urgent, 2 high, 3 normal, 4 low (default: normal)")
 	cmd.Flags().StringVar(&f.partition, "partition", "",
 		"`TENANT` or other group: those of a kind take turns, see docs/overload.md (default: none)")
+	cmd.Flags().StringVar(&f.orderKey, "order-key", "",
+		"let it wait for its turn in the line of this `KEY`, such as customer/17 (default: it waits for no other task)")
+	cmd.Flags().BoolVar(&f.passIfDead, "pass-if-dead", false, "let the next task in line begin if this one is dead")
 	addActorFlag(cmd, &f.actor)
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
 	cmd.Flags().StringVar(&f.retry, "retry", "", "retry policy of the task as `JSON`, delays in seconds, "+
@@ -100,7 +106,7 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 		"with --if-exists rerun, replace or follow: begin this long after the run before has ended at the earliest")
 	addDuration(cmd.Flags(), &f.wait, "wait", "wait this long for its result (default: do not wait)")
 	refuseZero(cmd.Flags(), "data-version", "priority", "retry", "run-at", "start-by", "finish-by", "otherwise",
-		"defer-at-most", "throttle-for")
+		"defer-at-most", "throttle-for", "order-key")
 	return cmd
 }
 
@@ -114,7 +120,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	}
 	options := ledger.EnqueueOptions{
 		Actor: actorOr(f.actor), Binary: f.binary, DataVersion: f.dataVersion,
-		Priority: ledger.Priority(f.priority), Partition: f.partition,
+		Priority: ledger.Priority(f.priority), Partition: f.partition, OrderKey: f.orderKey, PassIfDead: f.passIfDead,
 		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
 	}
 	if options.IfExists, err = ledger.ParseIfExists(f.ifExists); err != nil {

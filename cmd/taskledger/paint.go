@@ -35,7 +35,8 @@ var paints = regexp.MustCompile(`\x1b\[[0-9]+m`)
 // statePaints are the paints of states and events. The text names them, too.
 var statePaints = map[string]paint{
 	string(ledger.StateAvailable): "", string(ledger.StateRunning): blue, string(ledger.StateRetrying): yellow,
-	string(ledger.StateScheduled): violet, string(ledger.StateDead): red, string(ledger.StateSucceeded): green,
+	string(ledger.StateScheduled): violet, string(ledger.StateInLine): violet, string(ledger.StateDead): red,
+	string(ledger.StateSucceeded): green,
 	string(ledger.StateCancelled): faint, string(ledger.StateExpired): red, string(ledger.StateDiscarded): faint,
 	string(ledger.EventStarted): blue, string(ledger.EventProgressed): blue, string(ledger.EventFailed): red,
 	string(ledger.EventBuried): red, string(ledger.EventSnoozed): yellow, string(ledger.EventInterrupted): yellow,

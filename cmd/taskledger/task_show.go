@@ -82,7 +82,7 @@ func printTask(a *app, task ledger.Task, why string) error {
 			after = append(after, k.String())
 		}
 		for _, f := range [][2]string{
-			{"priority", priority}, {"partition", task.Partition}, {"led by", cause},
+			{"priority", priority}, {"partition", task.Partition}, {"order key", task.OrderKey}, {"led by", cause},
 			{"after", strings.Join(after, ", ")}, {"error", task.Error}, {"reason", task.Reason},
 			{"fingerprint", task.Fingerprint},
 			{args, string(task.Args)}, {"progress", string(task.Progress)}, {"result", string(task.Result)}} {

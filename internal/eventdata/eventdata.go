@@ -125,7 +125,7 @@ func Of(t ledger.EventType) any {
 		return Discarded{}
 	case ledger.EventCancelled:
 		return Reason{}
-	case ledger.EventEnqueued, ledger.EventReleased, ledger.EventInterrupted:
+	case ledger.EventEnqueued, ledger.EventLinedUp, ledger.EventReleased, ledger.EventInterrupted:
 		return nil
 	}
 	return nil

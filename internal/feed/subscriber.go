@@ -39,6 +39,9 @@ const SealReader = "seal"
 // ProjectorReader is the reader of the built-in projection.
 const ProjectorReader = "projector"
 
+// LineReader is the reader of the dispatcher that gives the tasks in line their turns.
+const LineReader = "line"
+
 // subscriberPrefix begins the readers that belong to subscribers. Other readers belong to services.
 const subscriberPrefix = "subscriber/"
 

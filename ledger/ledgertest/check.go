@@ -23,6 +23,7 @@ const maxFaults = 20
 //   - positions increase with the versions;
 //   - the shard of all events is the first event's;
 //   - only scheduled events and events with args change the priority, and only the latter change the partition;
+//   - only events with args change the order key, and a task with one lines up before it becomes available;
 //   - data decodes with the encoding in meta.
 //
 // It reads every event in db's snapshot and writes nothing.
@@ -56,7 +57,7 @@ func faults(ctx context.Context, db ledger.DB) ([]string, error) {
 		err := rows.Scan(
 			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
 			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), (*int)(&e.Priority),
-			(*pgquery.Repeated)(&e.Partition), &e.Run, &data, &meta)
+			(*pgquery.Repeated)(&e.Partition), &e.Run, (*pgquery.Repeated)(&e.OrderKey), &data, &meta)
 		if err != nil {
 			return nil, err
 		}
@@ -115,9 +116,27 @@ func (c *taskCheck) fault(e ledger.Event) string {
 	if fault == "" && !e.HasArgs() && e.Partition != c.task.Partition {
 		fault = fmt.Sprintf("partition must be %q as in the event before, got %q", c.task.Partition, e.Partition)
 	}
+	if fault == "" {
+		fault = c.lineFault(e)
+	}
 	c.task, c.position, c.isBroken = next, e.Position, fault != ""
 	if c.isBroken {
 		return fmt.Sprintf("%s version %d (%s, position %d): %s", e.Key, e.Version, e.Type, e.Position, fault)
+	}
+	return ""
+}
+
+// lineFault returns why an event breaks a rule of lines, or "".
+func (c *taskCheck) lineFault(e ledger.Event) string {
+	switch {
+	case !e.HasArgs() && e.OrderKey != c.task.OrderKey:
+		return fmt.Sprintf("order key must be %q as in the event before, got %q", c.task.OrderKey, e.OrderKey)
+	case e.Type == ledger.EventLinedUp && e.OrderKey == "":
+		return "a task without an order key must not line up"
+	case e.OrderKey == "":
+		return ""
+	case e.Type == ledger.EventEnqueued, e.Type == ledger.EventReleased && c.task.State.Finished():
+		return "a task with an order key must line up"
 	}
 	return ""
 }

@@ -4,6 +4,7 @@
 -- types that $4 may follow, $8 the types among them after which it begins an attempt (text array literals), $9 meta
 -- (JSON text or null). The task is released after $10 microseconds or at time $11; both may be null. That time is
 -- written into the data and as a timer. $12 the task's priority from now on, or null to keep it.
+-- released is appended as lined_up if the task must line up: see taskledger_internal.type_in_line.
 -- Returns the new event; with its data only if a time may have been written into them.
 -- A crash of the server may undo the outcome of an attempt, which is then repeated or examined. Other events are on
 -- disk when the transaction has committed.
@@ -20,11 +21,11 @@ with tx as materialized (
               then taskledger_internal.due_at($10::bigint, $11::text::timestamptz) end as at
     from tx
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor, data,
-                                meta)
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                order_key, actor, data, meta)
   select e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
-         $4::text::taskledger.event_type, due.login_id, coalesce($12::integer, e.priority), e.partition,
-         e.kind, e.biz_id,
+         taskledger_internal.type_in_line($4::text::taskledger.event_type, e.type, e.order_key), due.login_id,
+         coalesce($12::integer, e.priority), e.partition, e.kind, e.biz_id, e.order_key,
          coalesce($5::text, session_user),
          case when due.at is null then $6::text
               else taskledger_internal.with_moment(
@@ -34,14 +35,15 @@ with tx as materialized (
     join taskledger.event e on e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer
    where e.type = any ($7::text::taskledger.event_type[])
       on conflict (kind, biz_id, version) do nothing
-  returning kind, biz_id, position, version, attempt, shard, type, priority, partition, recorded_at, actor, data
+  returning kind, biz_id, position, version, attempt, shard, type, priority, partition, order_key, recorded_at, actor,
+            data, case when order_key is not null then taskledger_internal.wake() end
 ), timed as (
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
   select due.at, a.kind, a.biz_id, a.version, case a.type when 'failed' then 'retry' else 'due' end
     from added a cross join due
    where due.at is not null
 )
-select a.position, a.version, a.attempt, a.shard, a.priority, coalesce(a.partition, ''),
-       (date_part('epoch', a.recorded_at) * 1e6)::bigint, a.actor, session_user::text,
+select a.position, a.version, a.attempt, a.shard, a.type::text, a.priority, coalesce(a.partition, ''),
+       coalesce(a.order_key, ''), (date_part('epoch', a.recorded_at) * 1e6)::bigint, a.actor, session_user::text,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

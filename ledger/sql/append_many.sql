@@ -33,10 +33,11 @@ with tx as materialized (
                      (select $15::text::smallint[]))
          as d(i, after, at, priority)
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor, data,
-                                meta)
-  select r.expected + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type, tx.login_id,
-         coalesce(nullif(due.priority, 0), e.priority), e.partition, rule.kind, r.biz_id,
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                order_key, actor, data, meta)
+  select r.expected + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard,
+         taskledger_internal.type_in_line(rule.type, e.type, e.order_key), tx.login_id,
+         coalesce(nullif(due.priority, 0), e.priority), e.partition, rule.kind, r.biz_id, e.order_key,
          coalesce(nullif(rule.actor, ''), session_user),
          case when due.at is null then r.data
               else taskledger_internal.with_moment(
@@ -49,13 +50,14 @@ with tx as materialized (
    cross join lateral (select * from rule where rule.i = r.rule limit 1) rule
     left join due on due.i = r.i
    cross join lateral (
-     select h.version, h.attempt, h.shard, h.type, h.priority, h.partition from taskledger.event h
+     select h.version, h.attempt, h.shard, h.type, h.priority, h.partition, h.order_key from taskledger.event h
       where h.kind = rule.kind and h.biz_id = r.biz_id and h.version >= r.expected
       order by h.version desc
       limit 1) e
    where e.version = r.expected and e.type = any (rule.follows)
    order by r.i
-  returning kind, biz_id, position, version, attempt, shard, type, priority, partition, recorded_at, actor, data
+  returning kind, biz_id, position, version, attempt, shard, type, priority, partition, order_key, recorded_at, actor,
+            data, case when order_key is not null then taskledger_internal.wake() end
 ), timed as (
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
   select due.at, a.kind, a.biz_id, a.version, case a.type when 'failed' then 'retry' else 'due' end
@@ -65,7 +67,8 @@ with tx as materialized (
     join rule on rule.i = r.rule
     join added a on a.kind = rule.kind and a.biz_id = r.biz_id
 )
-select a.kind, a.biz_id, a.position, a.version, a.attempt, a.shard, a.priority, coalesce(a.partition, ''),
+select a.kind, a.biz_id, a.position, a.version, a.attempt, a.shard, a.type::text, a.priority,
+       coalesce(a.partition, ''), coalesce(a.order_key, ''),
        (date_part('epoch', a.recorded_at) * 1e6)::bigint, a.actor, session_user::text,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

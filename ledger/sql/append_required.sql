@@ -11,13 +11,16 @@
 -- Locks nothing else.
 -- Names have their schema: code in the transaction may have set a search_path with others of the same name, or made a
 -- temporary table, whose name is also the name of a type.
+-- The end of a task with an order key wakes the services: the next in line begins.
 -- Index: primary key. The xid is drawn before the position: see enqueue.sql.
-insert into taskledger.event (version, attempt, shard, type, priority, partition, kind, biz_id, actor, data, meta)
+insert into taskledger.event (version, attempt, shard, type, priority, partition, kind, biz_id, order_key, actor, data,
+                              meta)
 select e.version operator(pg_catalog.+) 1,
        e.attempt operator(pg_catalog.+)
          (e.type operator(pg_catalog.=) any ($10::pg_catalog.text::taskledger.event_type[]))::integer,
-       e.shard, $8::pg_catalog.text::taskledger.event_type, e.priority, e.partition, $1::pg_catalog.text,
-       $2::pg_catalog.text, coalesce($4::pg_catalog.text, session_user),
+       e.shard,
+       taskledger_internal.type_in_line($8::pg_catalog.text::taskledger.event_type, e.type, e.order_key), e.priority,
+       e.partition, $1::pg_catalog.text, $2::pg_catalog.text, e.order_key, coalesce($4::pg_catalog.text, session_user),
        $5::pg_catalog.text::pg_catalog.json, $6::pg_catalog.text::pg_catalog.json
   from (values (1)) one
   left join taskledger.event e
@@ -26,6 +29,6 @@ select e.version operator(pg_catalog.+) 1,
         and e.version operator(pg_catalog.=) $3::integer
         and e.type operator(pg_catalog.=) any ($9::pg_catalog.text::taskledger.event_type[])
         and pg_catalog.current_setting('taskledger.attempt', true) operator(pg_catalog.=) $7::pg_catalog.text
-returning position, attempt, shard, priority, partition,
+returning position, attempt, shard, type::pg_catalog.text, priority, coalesce(partition, ''), coalesce(order_key, ''),
           (pg_catalog.date_part('epoch', recorded_at) operator(pg_catalog.*) 1e6)::bigint, session_user,
-          case when taskledger_internal.is_awaited() then taskledger_internal.wake() end
+          case when order_key is not null or taskledger_internal.is_awaited() then taskledger_internal.wake() end

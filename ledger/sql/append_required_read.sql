@@ -14,6 +14,6 @@ values (case when pg_catalog.current_setting('taskledger.attempt', true) operato
         $1::pg_catalog.text, $2::pg_catalog.text,
         coalesce($4::pg_catalog.text, session_user),
         $5::pg_catalog.text::pg_catalog.json, $6::pg_catalog.text::pg_catalog.json)
-returning position, attempt, shard, priority, partition,
+returning position, attempt, shard, type::pg_catalog.text, priority, coalesce(partition, ''), coalesce(order_key, ''),
           (pg_catalog.date_part('epoch', recorded_at) operator(pg_catalog.*) 1e6)::bigint, session_user,
           case when taskledger_internal.is_awaited() then taskledger_internal.wake() end

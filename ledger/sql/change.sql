@@ -6,7 +6,8 @@
 -- Waits for concurrent transactions that append to the task. Locks nothing else. Indexes: primary key, event_run.
 select c.outcome, coalesce(c.state::text, ''), coalesce(c.version, 0), coalesce((c.appended).position, 0),
        coalesce((c.appended).version, 0), coalesce((c.appended).attempt, 0), coalesce((c.appended).shard::integer, 0),
-       coalesce((c.appended).priority::integer, 0), coalesce((c.appended).partition, ''),
+       coalesce((c.appended).type::text, ''), coalesce((c.appended).priority::integer, 0),
+       coalesce((c.appended).partition, ''), coalesce((c.appended).order_key, ''),
        coalesce((date_part('epoch', (c.appended).recorded_at) * 1e6)::bigint, 0), coalesce((c.appended).actor, ''),
        session_user::text, (c.appended).data::text
   from taskledger_internal.change($1::text, $2::text, $3::text::taskledger.event_type, $4::integer, $5::text, $6::text,

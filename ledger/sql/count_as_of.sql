@@ -6,10 +6,10 @@ select t.kind, taskledger.state_after((enum_range(null::taskledger.event_type))[
   from (
     select e.kind, e.biz_id,
            max(e.version::bigint << 8 | case e.type
-             when 'enqueued' then 1 when 'scheduled' then 2 when 'released' then 3 when 'started' then 4
-             when 'progressed' then 5 when 'succeeded' then 6 when 'failed' then 7 when 'interrupted' then 8
-             when 'snoozed' then 9 when 'buried' then 10 when 'cancelled' then 11 when 'expired' then 12
-             when 'discarded' then 13 end) as head
+             when 'enqueued' then 1 when 'scheduled' then 2 when 'lined_up' then 3 when 'released' then 4
+             when 'started' then 5 when 'progressed' then 6 when 'succeeded' then 7 when 'failed' then 8
+             when 'interrupted' then 9 when 'snoozed' then 10 when 'buried' then 11 when 'cancelled' then 12
+             when 'expired' then 13 when 'discarded' then 14 end) as head
       from taskledger.event e
      where e.position <= $4::bigint and ($5::text = '' or e.kind = $5::text)
        and taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),

@@ -1,11 +1,12 @@
--- enqueue_many.sql for all tasks: also with a due time, deadlines or predecessors, and of kinds whose limit is reached
--- and discards. Tasks that need none of this take twice as long as by enqueue_many.sql.
+-- enqueue_many.sql for all tasks: also with a due time, deadlines, predecessors or an order key, and of kinds whose
+-- limit is reached and discards. Tasks that need none of this take twice as long as by enqueue_many.sql.
 -- $1 to $10 as there; $11 microseconds after which the task is due, $12 due time, $13 deadline of the first
--- attempt, $14 deadline of the task (null if not set), $15 whether the meta has predecessors: text array literals of
--- the same length.
+-- attempt, $14 deadline of the task (null if not set), $15 whether the meta has predecessors, $16 order key ('' or
+-- null: none): text array literals of the same length; $16 may be shorter.
 -- Returns the tasks that were inserted, with the type of their last event: scheduled if due in the future, or with
--- predecessors; discarded if the limit is reached. The times are written into the metas and as timers. A deadline that
--- has passed is a timer that is due now. A task with predecessors has a timer at the end of time.
+-- predecessors; else lined_up with an order key; discarded if the limit is reached. The times are written into the
+-- metas and as timers. A deadline that has passed is a timer that is due now. A task with predecessors has a timer at
+-- the end of time.
 -- Waits for concurrent transactions that insert the same keys. Locks nothing else. Index: primary key.
 -- The xid is drawn before the clock is read (see table timer). The second event of a discarded task is inserted from
 -- the row of the first, so its position is higher.
@@ -15,9 +16,9 @@ with entry as materialized (
                 $4::text::text[], $5::text::text[], $6::text::text[],
                 $8::text::smallint[], $9::text::smallint[], $10::text::text[],
                 $11::text::bigint[], $12::text::timestamptz[], $13::text::timestamptz[], $14::text::timestamptz[],
-                $15::text::boolean[])
+                $15::text::boolean[], $16::text::text[])
          with ordinality as e(kind, biz_id, shard, actor, args, meta, data_version, priority, partition,
-                              run_after, run_at, start_by, finish_by, has_predecessors, i)
+                              run_after, run_at, start_by, finish_by, has_predecessors, order_key, i)
 ), limits as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
@@ -45,20 +46,22 @@ with entry as materialized (
    where e.nth = 1
 ), added as (
   insert into taskledger.event (version, attempt, shard, type, login_id, data_version, priority, partition, kind,
-                                biz_id, actor, data, meta)
-  select 1, 0, t.shard, case when t.due_at is null and not t.has_predecessors then 'enqueued' else 'scheduled'
+                                biz_id, order_key, actor, data, meta)
+  select 1, 0, t.shard, case when t.due_at is not null or t.has_predecessors then 'scheduled'
+                             when nullif(t.order_key, '') is null then 'enqueued' else 'lined_up'
                         end::taskledger.event_type,
          t.login_id, t.data_version, coalesce(t.priority, 0), nullif(t.partition, ''), t.kind, t.biz_id,
-         coalesce(nullif(t.actor, ''), session_user), t.args::json,
+         nullif(t.order_key, ''), coalesce(nullif(t.actor, ''), session_user), t.args::json,
          taskledger_internal.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
     from timed t
    order by t.i
       on conflict (kind, biz_id, version) do nothing
   returning kind, biz_id, position, type
 ), discarded as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor, data)
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, order_key,
+                                actor, data)
   select 2, 0, t.shard, 'discarded', t.login_id, coalesce(t.priority, 0), nullif(t.partition, ''), a.kind, a.biz_id,
-         coalesce(nullif(t.actor, ''), session_user),
+         nullif(t.order_key, ''), coalesce(nullif(t.actor, ''), session_user),
          '{"reason":"too many tasks of its kind wait"}'
     from added a
     join timed t on t.kind = a.kind and t.biz_id = a.biz_id

@@ -8,7 +8,7 @@ select k.i, head.is_finished,
        e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''),
        coalesce((select l.name from taskledger.logins l where l.id = e.login_id), ''),
-       e.data_version, e.priority, coalesce(e.partition, ''), coalesce(e.run, 0),
+       e.data_version, e.priority, coalesce(e.partition, ''), coalesce(e.run, 0), coalesce(e.order_key, ''),
        case when head.is_finished then e.data::text end, case when head.is_finished then e.meta::text end
   from unnest((select $1::text::text[]), (select $2::text::text[])) with ordinality as k(kind, biz_id, i)
  cross join lateral (

@@ -8,7 +8,8 @@ select h.ordinality = $8::bigint, m.matches,
        h.position, h.version, h.attempt, h.shard, h.type::text, (extract(epoch from h.recorded_at) * 1e6)::bigint,
        h.kind, h.biz_id, coalesce(h.actor, ''),
        coalesce((select l.name from taskledger.logins l where l.id = h.login_id), ''),
-       h.data_version, h.priority, coalesce(h.partition, ''), coalesce(h.run, 0), h.data::text, h.meta::text
+       h.data_version, h.priority, coalesce(h.partition, ''), coalesce(h.run, 0), coalesce(h.order_key, ''),
+       h.data::text, h.meta::text
   from taskledger_internal.heads_page($1::text::pg_snapshot, $2::text::pg_snapshot, $3::bigint, $4::bigint, $5::text,
                                       $6::text, $7::text, $8::integer) with ordinality h
  cross join lateral (

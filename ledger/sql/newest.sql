@@ -6,7 +6,8 @@
 select p.n = $2::bigint, m.matches, p.position, p.version, p.attempt, p.shard, p.type::text,
        (extract(epoch from p.recorded_at) * 1e6)::bigint, p.kind, p.biz_id, coalesce(p.actor, ''),
        coalesce((select l.name from taskledger.logins l where l.id = p.login_id), ''),
-       p.data_version, p.priority, coalesce(p.partition, ''), coalesce(p.run, 0), p.data::text, p.meta::text
+       p.data_version, p.priority, coalesce(p.partition, ''), coalesce(p.run, 0), coalesce(p.order_key, ''),
+       p.data::text, p.meta::text
   from (
     select e.*, row_number() over (order by e.position desc) as n
       from (

@@ -8,7 +8,7 @@
 select p.ordinality = $11::bigint, m.matches, p.login_id, p.position, p.version, p.attempt, p.shard, p.type::text,
        (extract(epoch from p.recorded_at) * 1e6)::bigint,
        p.kind, p.biz_id, coalesce(p.actor, ''), '', p.data_version, p.priority, coalesce(p.partition, ''),
-       coalesce(p.run, 0), p.data::text, p.meta::text
+       coalesce(p.run, 0), coalesce(p.order_key, ''), p.data::text, p.meta::text
   from taskledger_internal.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, $7::text::pg_snapshot,
                                      $8::bigint, $10::bigint, $11::integer) with ordinality p
  cross join lateral (

@@ -14,7 +14,7 @@ with found as materialized (
 select p.ordinality = $11::bigint, m.matches, e.login_id, e.position, e.version, e.attempt, e.shard, e.type::text,
        (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''), '', e.data_version, e.priority, coalesce(e.partition, ''),
-       coalesce(e.run, 0), e.data::text, e.meta::text
+       coalesce(e.run, 0), coalesce(e.order_key, ''), e.data::text, e.meta::text
   from page p
  cross join lateral (select n.* from taskledger.event n where n.position = p.position limit 1) e
  cross join lateral (

@@ -3,7 +3,8 @@
 select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''),
        coalesce((select l.name from taskledger.logins l where l.id = e.login_id), ''),
-       e.data_version, e.priority, coalesce(e.partition, ''), coalesce(e.run, 0), e.data::text, e.meta::text
+       e.data_version, e.priority, coalesce(e.partition, ''), coalesce(e.run, 0), coalesce(e.order_key, ''),
+       e.data::text, e.meta::text
   from (
    select r.kind, r.biz_id
      from taskledger.subscriber_parked r

@@ -7,6 +7,6 @@
 select e.login_id, e.position, e.version, e.attempt, e.shard, e.type::text,
        (date_part('epoch', e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''), '', e.data_version, e.priority, coalesce(e.partition, ''),
-       coalesce(e.run, 0), e.data::text, e.meta::text
+       coalesce(e.run, 0), coalesce(e.order_key, ''), e.data::text, e.meta::text
   from taskledger_internal.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, $4::text::pg_snapshot,
                                      $5::bigint, $6::bigint, $7::integer) e

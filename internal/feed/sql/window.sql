@@ -32,7 +32,8 @@ select o.is_standby, o.has_xid, o.top,
        coalesce(e.login_id, 0), coalesce(e.position, 0), coalesce(e.version, 0), coalesce(e.attempt, 0),
        coalesce(e.shard, 0), coalesce(e.type::text, ''), (date_part('epoch', e.recorded_at) * 1e6)::bigint,
        coalesce(e.kind, ''), coalesce(e.biz_id, ''), coalesce(e.actor, ''), '', coalesce(e.data_version, 0),
-       coalesce(e.priority, 0), coalesce(e.partition, ''), coalesce(e.run, 0), e.data::text, e.meta::text
+       coalesce(e.priority, 0), coalesce(e.partition, ''), coalesce(e.run, 0), coalesce(e.order_key, ''), e.data::text,
+       e.meta::text
   from (
    select d.is_standby, d.has_xid, coalesce(taskledger_internal.incarnation(), '') as incarnation, d.until, d.top,
           d.seen, d.seen_top, d.seen_bound, d.notified,

@@ -65,6 +65,9 @@ func New(k *Kind, t *Task, v Verdict, h Head, decided time.Time, w Work) *Attemp
 		},
 		verdict: v, decidedAt: decided, base: k.Runner.work,
 	}
+	if h.IsOrdered {
+		a.head = readHead{} // its events get the order key of the event before, which the append then reads
+	}
 	if v != Resume && v != Vanished {
 		a.number++
 	}

@@ -30,6 +30,7 @@ type Head struct {
 	Attempt    ledger.Attempt
 	Shard      ledger.Shard
 	Priority   ledger.Priority
+	IsOrdered  bool          // the task has an order key
 	RecordedAt time.Time     // of the offered event; zero: it is not in the ledger
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
@@ -91,7 +92,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head)
 		&i, (*int32)(&h.Version), (*pgquery.Repeated)(&h.Type), (*int32)(&h.Attempt), (*pgquery.Repeated)(&h.Actor),
 		pgquery.Micros(&h.RecordedAt),
 		&alive, pgquery.Micros(&h.Clock), &args, &meta, &isAwaited,
-		(*int)(&h.Shard), (*int)(&h.Priority), &partition, &first,
+		(*int)(&h.Shard), (*int)(&h.Priority), &partition, &h.IsOrdered, &first,
 	}
 	for rows.Next() {
 		h = Head{IsFound: true, Type: h.Type, Actor: h.Actor}
@@ -156,8 +157,8 @@ func Decide(m stream.Message, isAgain bool, h Head, self string) Verdict {
 			return Wait
 		}
 		return TakeOver
-	case ledger.StateNone, ledger.StateScheduled, ledger.StateRetrying, ledger.StateSucceeded,
-		ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded:
+	case ledger.StateNone, ledger.StateScheduled, ledger.StateInLine, ledger.StateRetrying,
+		ledger.StateSucceeded, ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded:
 		return Drop
 	}
 	return Drop

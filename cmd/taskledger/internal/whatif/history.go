@@ -65,7 +65,7 @@ func readPast(events []ledger.Event) taskHistory {
 			isDead, p.outcome, p.endedAt = true, Expired, e.RecordedAt
 		case ledger.EventCancelled, ledger.EventDiscarded:
 			p.outcome, p.endedAt = Other, e.RecordedAt
-		case ledger.EventReleased:
+		case ledger.EventReleased, ledger.EventLinedUp:
 			if p.outcome != Other {
 				p.outcome, p.endedAt = Other, time.Time{}
 			}

@@ -1,0 +1,233 @@
+-- Lines: tasks with the same order key begin one after another.
+-- Owner: package ledger. No tables: a line is the events lined_up and released of its tasks.
+--
+-- The scheduler calls advance_lines; other packages call line_of.
+--
+-- A task takes its place in line with an event lined_up, and its turn begins with an event released with the reason
+-- turn. advance_lines alone appends the latter, and no other event than that makes a task in line available. So no
+-- dispatcher and no worker can start a task before its turn, and the newest turn of an order key names the task whose
+-- turn it is. The turn lasts until the task has ended, lines up again, or is scheduled by an operator; a dead task
+-- keeps it, unless it was enqueued with pass_if_dead. A task that waits for a retry, or after a snooze, keeps its turn.
+--
+-- The next task is the one with the lowest position among the lined_up events that are still the last events of their
+-- tasks. So A comes before B if A committed before B's transaction began, or if both wait and A's position is lower.
+--
+-- The search for it costs the same however long the line is, and however long its history. The data of a turn contain
+-- the place, which is the position of the lined_up event that was the lowest then, and the snapshot seen of that
+-- search. Every lined_up event that seen contains and that is not above the place had been served. So the next search
+-- reads those above the place, and those of transactions that seen does not contain: unfinished in seen, or begun
+-- before bound, an xid drawn after the snapshot. A transaction draws its xid before its first position, so a
+-- transaction from bound on has only positions above the place. A late task moves the place back, and the next search
+-- steps over the tasks between once. As data, these numbers stay right in a restored dump and in a clone.
+
+-- +goose Up
+
+-- +goose StatementBegin
+create function taskledger_internal.check_order_key(order_key text, pass_if_dead boolean) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+  if octet_length(order_key) not between 1 and 255 or order_key ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception 'taskledger: invalid order_key %', quote_literal(left(order_key, 260))
+      using errcode = 'invalid_parameter_value',
+            hint = 'an order_key must be 1 to 255 bytes of UTF-8 without control characters';
+  end if;
+  if pass_if_dead and order_key is null then
+    raise exception 'taskledger: invalid pass_if_dead: must be set together with order_key'
+      using errcode = 'invalid_parameter_value';
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.check_order_key(text, boolean) is
+  'Raises an error for an order key that package ledger rejects.';
+
+-- +goose StatementBegin
+create function taskledger_internal.with_pass_if_dead(meta text, pass_if_dead boolean) returns text
+language sql immutable parallel safe
+return case when not coalesce(pass_if_dead, false) then meta
+  else '{"pass_if_dead":true'
+    || case when coalesce(meta, '{}') ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$' then '}'
+            else ',' || regexp_replace(meta, '^[[:space:]]*[{]', '') end
+end;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.with_pass_if_dead(text, boolean) is
+  'Returns the meta of an event with args, with the member pass_if_dead added if it is set.';
+
+-- A producer can have written any JSON.
+-- +goose StatementBegin
+create function taskledger_internal.passes_if_dead(meta json) returns boolean
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+  return coalesce(strpos(meta::text, '"pass_if_dead"') > 0 and meta ->> 'pass_if_dead' = 'true', false);
+exception when data_exception then
+  return false;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.passes_if_dead(json) is
+  'Returns whether the next task in line begins if a task with this meta is dead.';
+
+-- A task whose turn it is does not line up for a retry. The planner inlines this expression, and omits it for a type
+-- that is a constant other than released.
+create function taskledger_internal.type_in_line(type taskledger.event_type, last taskledger.event_type, order_key text)
+returns taskledger.event_type
+language sql immutable parallel safe
+return case when type = 'released' and order_key is not null
+                 and last in ('scheduled', 'buried', 'cancelled', 'expired', 'discarded')
+            then 'lined_up'::taskledger.event_type else type end;
+
+comment on function taskledger_internal.type_in_line(taskledger.event_type, taskledger.event_type, text) is
+  'Returns the type of an event of a task with this order key after one of type last: lined_up in place of released, '
+  'if the task must line up.';
+
+-- The newest turn of each line, whether the line is held by that task, and where the search for the next task begins.
+-- Indexes: event_turn, primary key, event_run.
+-- +goose StatementBegin
+create function taskledger_internal.line_turns(order_keys text[])
+returns table (order_key text, kind text, biz_id text, head integer, type taskledger.event_type, attempt integer,
+               shard smallint, priority smallint, partition text, is_held boolean, resumes boolean, place bigint,
+               seen text, bound text)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+begin
+  return query
+  select k.order_key, t.kind, t.biz_id, h.version, h.type, h.attempt, h.shard, h.priority, h.partition::text,
+         coalesce(h.order_key = k.order_key and (
+           h.type in ('released', 'started', 'progressed', 'failed', 'snoozed', 'interrupted')
+           or h.type = 'buried' and not (
+             select taskledger_internal.passes_if_dead(a.meta)
+               from taskledger.event a
+              where a.kind = t.kind and a.biz_id = t.biz_id
+                and a.version = taskledger_internal.args_version(t.kind, t.biz_id))), false),
+         coalesce(h.order_key = k.order_key and h.type = 'lined_up' and h.run is null and exists (
+           select from taskledger.event b
+            where b.kind = t.kind and b.biz_id = t.biz_id and b.version = h.version - 1 and b.type = 'buried'), false),
+         coalesce((t.data ->> 'place')::bigint, 0), t.data ->> 'seen', t.data ->> 'bound'
+    from unnest(line_turns.order_keys) k(order_key)
+    left join lateral (
+      select e.kind, e.biz_id, e.data
+        from taskledger.event e
+       where e.order_key = k.order_key and e.type = 'released' and e.order_key is not null
+         and starts_with(e.data::text, '{"reason":"turn"')
+       order by e.position desc
+       limit 1) t on true
+    left join lateral (
+      select e.version, e.type, e.attempt, e.shard, e.priority, e.partition, e.order_key, e.run
+        from taskledger.event e
+       where e.kind = t.kind and e.biz_id = t.biz_id
+       order by e.version desc
+       limit 1) h on true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.line_turns(text[]) is
+  'Returns, for each order key, the task that had the newest turn (null: none) with its last event, whether it still '
+  'is its turn, whether it was dead in its turn and has been released, and where the search for the next task begins.';
+
+-- Gives the next task of each line its turn, if the line is free.
+--
+-- The lock makes several callers take turns: each sees the turns of the one before. It is taken on a table that no
+-- other role may lock. It draws no xid, so that the xid that is drawn with the search is newer than its snapshot.
+--
+-- It waits for concurrent appends to the tasks, for at most the lock_timeout of the caller.
+-- Indexes: event_turn, event_line, event_line_xid, primary key. Planned as feed_page is.
+-- +goose StatementBegin
+create function taskledger_internal.advance_lines(order_keys text[]) returns bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+declare
+  turns bigint;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'taskledger: advance_lines needs a READ COMMITTED transaction'
+      using errcode = 'active_sql_transaction';
+  end if;
+  lock table taskledger.mutex in share row exclusive mode;
+  if pg_current_xact_id_if_assigned() is not null then
+    raise exception 'taskledger: advance_lines must be the first statement of its transaction that writes'
+      using errcode = 'active_sql_transaction';
+  end if;
+  with line as materialized (
+    select t.*, not t.resumes and t.seen is not null as has_late
+      from taskledger_internal.line_turns(array(select distinct k from unnest(advance_lines.order_keys) k)) t
+     where not t.is_held
+  ), late as materialized ( -- transactions that a search did not see and that have lined up tasks since
+    select x.xid
+      from (
+        select pg_snapshot_xip(s.seen::pg_snapshot) as xid from (select distinct l.seen from line l where l.has_late) s
+         union
+        select g::text::xid8
+          from (select distinct l.seen, l.bound from line l where l.has_late) s
+         cross join lateral generate_series(pg_snapshot_xmax(s.seen::pg_snapshot)::text::bigint,
+                                         s.bound::bigint - 1) g) x
+     where exists (select from taskledger.event e where e.type = 'lined_up' and e.xid = x.xid)
+  ), candidate as materialized (
+    select l.order_key, c.*, l.place as before_place, l.seen as before_seen, l.bound as before_bound, l.resumes
+      from line l
+     cross join lateral (
+       select l.kind, l.biz_id, l.head as version, l.attempt, l.shard, l.priority, l.partition,
+              l.place as position
+        where l.resumes
+        union all
+       (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
+          from taskledger.event e
+         where e.order_key = l.order_key and e.type = 'lined_up' and e.position > l.place and not l.resumes
+           and not exists (
+             select from taskledger.event n
+              where n.kind = e.kind and n.biz_id = e.biz_id and n.version = e.version + 1)
+         order by e.position
+         limit 1)
+        union all
+       (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
+          from late
+         cross join lateral (
+           select f.*
+             from taskledger.event f
+            where l.has_late and f.type = 'lined_up' and f.xid = late.xid and f.order_key = l.order_key
+              and f.position < l.place
+              and not exists (
+                select from taskledger.event n
+                 where n.kind = f.kind and n.biz_id = f.biz_id and n.version = f.version + 1)
+            order by f.position
+            limit 1) e)) c
+  ), next as materialized (
+    select distinct on (c.order_key) c.* from candidate c order by c.order_key, c.position
+  ), tx as materialized (
+    select pg_current_snapshot() as seen, pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id, taskledger_internal.wake()
+     where exists (select from next)
+  ), added as (
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                  order_key, actor, data)
+    select tx.xid, n.version + 1, n.attempt, n.shard, 'released', tx.login_id, n.priority, n.partition,
+           n.kind, n.biz_id, n.order_key, 'scheduler',
+           case when n.resumes
+                then '{"reason":"turn","place":' || n.before_place || ',"seen":"' || n.before_seen || '","bound":"'
+                     || n.before_bound || '"}'
+                else '{"reason":"turn","place":' || n.position || ',"seen":"' || tx.seen
+                     || '","bound":"' || tx.xid || '"}' end::json
+      from tx cross join next n
+     order by n.kind, n.biz_id
+        on conflict (kind, biz_id, version) do nothing
+    returning 1
+  )
+  select count(*) into turns from added;
+  return turns;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.advance_lines(text[]) is
+  'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns the '
+  'number of tasks. It must be the first statement of a READ COMMITTED transaction that writes.';
+
+revoke all on all functions in schema taskledger, taskledger_internal from public;
