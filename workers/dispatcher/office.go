@@ -144,6 +144,10 @@ func (o *office) work(ctx context.Context) error {
 	group.Go(func() error { return o.probe(ctx) })
 	group.Go(func() error { return o.tidyPermits(ctx) })
 	group.Go(func() error { return o.answer(ctx) })
+	group.Go(func() error {
+		keeper := lines{db: o.config.DB, found: o.found, log: o.config.Logger}
+		return keeper.run(ctx)
+	})
 	return group.Wait()
 }
 

@@ -1,0 +1,162 @@
+package dispatcher
+
+import (
+	"context"
+	_ "embed"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/advance_lines.sql
+var advanceLinesSQL string
+
+const (
+	// maxLines is how many lines one transaction advances.
+	maxLines = 500
+	// linePatience is how long a group of lines waits for a task that another transaction has locked. Each half of the
+	// group then waits half as long, but at least minLinePatience. A locked line is tried again after lineRetry.
+	linePatience    = 200 * time.Millisecond
+	minLinePatience = 10 * time.Millisecond
+	lineRetry       = time.Second
+	// lineCursorEvery is the least time between two cursor rows after pages with order keys, and linePlainEvery after
+	// other pages.
+	lineCursorEvery = 250 * time.Millisecond
+	linePlainEvery  = 30 * time.Second
+)
+
+// lines gives the tasks in line their turns: see [ledger.EnqueueOptions].OrderKey. It follows the events of the ledger
+// and advances each line in which an event may have ended a turn, or is of a task that lined up. Advancing a line again changes nothing, so
+// pages may be repeated: after a stop, it continues at its cursor. Another dispatcher may do the same at once.
+//
+// The goroutine of run uses it.
+type lines struct {
+	db    *pgxpool.Pool
+	found *feed.Findings
+	log   *slog.Logger
+
+	locked  []string // order keys to be tried again at retryAt
+	retryAt time.Time
+	saved   time.Time // when the last cursor row was appended
+}
+
+// run advances lines until ctx is done. It logs errors, and retries.
+func (l *lines) run(ctx context.Context) error {
+	return loop.Steps{
+		Step: func(ctx context.Context) (time.Duration, error) { return 0, l.follow(ctx) },
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			l.log.WarnContext(ctx, "cannot advance lines; retrying", "error", err, "retry_in", in)
+		},
+	}.Run(ctx)
+}
+
+// follow advances lines until an error.
+func (l *lines) follow(ctx context.Context) error {
+	reader, err := feed.Open(ctx, l.db, feed.LineReader, &feed.Options{
+		Follows: l.found, Relaxed: true, AuditEvery: -1, Idle: renewEvery, Logger: l.log,
+	})
+	if err != nil {
+		return err
+	}
+	l.locked, l.saved = nil, time.Now()
+	for {
+		var latest time.Time
+		if len(l.locked) > 0 {
+			latest = l.retryAt
+		}
+		page, err := reader.LookBy(ctx, latest)
+		if err != nil {
+			return err
+		}
+		keys := changedLines(page.Events)
+		hasEvents := len(page.Events) > 0
+		page.Release()
+		if len(l.locked) > 0 && !time.Now().Before(l.retryAt) {
+			keys = append(keys, l.locked...)
+			l.locked = nil
+		}
+		if err := l.advance(ctx, keys, linePatience); err != nil {
+			return err
+		}
+		every := linePlainEvery
+		if len(keys) > 0 {
+			every = lineCursorEvery
+		}
+		// The cursor stays where it is while a line is locked, so that the line is not forgotten.
+		if hasEvents && len(l.locked) == 0 && time.Since(l.saved) >= every {
+			if err := page.Advance(ctx, nil, nil); err != nil {
+				return err
+			}
+			l.saved = time.Now()
+		}
+	}
+}
+
+// changedLines returns the order keys of the events that may have ended a turn, or lined up a task.
+func changedLines(events []ledger.Event) []string {
+	var keys []string
+	var seen map[string]bool
+	for i := range events {
+		e := &events[i]
+		if e.OrderKey == "" || seen[e.OrderKey] {
+			continue
+		}
+		state := e.Type.State()
+		if state != ledger.StateInLine && !state.Finished() && (e.Type != ledger.EventScheduled || e.Version == 1) {
+			continue
+		}
+		if seen == nil {
+			seen = make(map[string]bool)
+		}
+		seen[e.OrderKey] = true
+		keys = append(keys, e.OrderKey)
+	}
+	return keys
+}
+
+// advance advances lines. It keeps those that another transaction has locked, to try them again.
+func (l *lines) advance(ctx context.Context, keys []string, patience time.Duration) error {
+	for group := range slices.Chunk(keys, maxLines) {
+		err := l.advanceGroup(ctx, group, patience)
+		if !pgerr.Is(err, pgerr.LockNotAvailable) && !pgerr.Is(err, pgerr.DeadlockDetected) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if len(group) == 1 {
+			if len(l.locked) == 0 {
+				l.retryAt = time.Now().Add(lineRetry)
+			}
+			l.locked = append(l.locked, group[0])
+			continue
+		}
+		for half := range slices.Chunk(group, (len(group)+1)/2) {
+			if err := l.advance(ctx, half, max(patience/2, minLinePatience)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// advanceGroup advances lines in a transaction.
+func (l *lines) advanceGroup(ctx context.Context, keys []string, patience time.Duration) error {
+	begin := "begin isolation level read committed; set local lock_timeout to " +
+		strconv.FormatInt(patience.Milliseconds(), 10)
+	err := pgx.BeginTxFunc(ctx, l.db, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, advanceLinesSQL, pgarray.Of(keys...))
+		return err
+	})
+	return pgerr.Explain("advance lines", err)
+}
