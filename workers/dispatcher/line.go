@@ -36,8 +36,9 @@ const (
 )
 
 // lines gives the tasks in line their turns: see [ledger.EnqueueOptions].OrderKey. It follows the events of the ledger
-// and advances each line in which an event may have ended a turn, or is of a task that lined up. Advancing a line again changes nothing, so
-// pages may be repeated: after a stop, it continues at its cursor. Another dispatcher may do the same at once.
+// and advances each line in which an event may have ended a turn, or is of a task that lined up.
+// Advancing a line again changes nothing, so pages may be repeated: after a stop, it continues at its
+// cursor. Another dispatcher may do the same at once.
 //
 // The goroutine of run uses it.
 type lines struct {
