@@ -68,9 +68,9 @@ type EnqueueOptions struct {
 	// Default: the partition of all tasks without one.
 	Partition string
 	// OrderKey names a line, for example customer/17: its tasks, of any kinds, begin one after another. The next begins
-	// when the one before has succeeded, or was cancelled, expired or discarded. While that one waits for a retry, or
-	// is dead, the line stands. A comes before B if A committed before B's transaction began, or if both wait and A's
-	// position is lower. A task with a due time or predecessors lines up when it is due. At most 255 bytes without
+	// when the task before it has succeeded, or was cancelled, expired or discarded. While that task waits for a retry,
+	// or is dead, the line stands. A comes before B if A committed before B's transaction began, or if both wait and
+	// A's position is lower. A task with a due time or predecessors lines up when it is due. At most 255 bytes without
 	// control characters. Not together with CanRun. Default: none, the task waits for no other.
 	OrderKey string
 	// PassIfDead lets the next task in line begin if this one is dead. Default: the line stands until it is released.

@@ -14,7 +14,7 @@ const (
 	// event are the args, and the due time is meta.run_at. In an operator's event it is data.run_at.
 	EventScheduled EventType = "scheduled"
 	// EventLinedUp: the task took its place in the line of its order key: when a producer enqueued it, due now, when it
-	// became due, or when it was released after it had finished. A producer's event has the args as data.
+	// became due, or when it was released after it had finished. The data of a producer's event are the args.
 	EventLinedUp EventType = "lined_up"
 	// EventReleased: the task became available again; data.reason, which is turn if its turn in line has come.
 	EventReleased EventType = "released"

@@ -125,7 +125,7 @@ func changedLines(events []ledger.Event) []string {
 	return keys
 }
 
-// advance advances lines. It keeps those that another transaction has locked, to try them again.
+// advance advances lines. It keeps the lines that another transaction has locked, to try them again.
 func (l *lines) advance(ctx context.Context, keys []string, patience time.Duration) error {
 	for group := range slices.Chunk(keys, maxLines) {
 		err := l.advanceGroup(ctx, group, patience)

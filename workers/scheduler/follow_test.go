@@ -254,3 +254,56 @@ func TestRightsOfFollowingRuns(t *testing.T) {
 		t.Errorf("the login that enqueued the run cancels it: %v", err)
 	}
 }
+
+// A run that follows takes its place in the line of its order key when it begins. While it waits, it stands in no line.
+func TestRunThatFollowsLinesUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.scheduler()
+	k, other := partKey(oddID), partKey("18")
+	const line = `a,"of":],"due":[null],"of":null}`
+	advance := func(want int) {
+		t.Helper()
+		var turns int
+		err := b.As("relay").QueryRow(t.Context(), "select taskledger_internal.advance_lines(array[$1::text])", line).
+			Scan(&turns)
+		if err != nil || turns != want {
+			t.Fatalf("turns %d: %v", turns, err)
+		}
+	}
+	o := ledger.EnqueueOptions{OrderKey: line, Partition: "tenant-7"}
+	servicetest.Try(ledger.Enqueue(t.Context(), b.As("producer"), k, nil, &o))(t)
+	advance(1)
+	ledgertest.Append(t, b.DB, k, ledger.EventStarted)
+	servicetest.Try(ledger.Enqueue(t.Context(), b.As("producer"), other, nil, &o))(t)
+	b.follow(k, `{"n":2}`, ledger.EnqueueOptions{OrderKey: line, PassIfDead: true})
+	if waiting := servicetest.Try(ledger.Load(t.Context(), b.DB, nextrun.Of(k)))(t); waiting.OrderKey != "" {
+		t.Errorf("the run that waits: %+v", waiting)
+	}
+	advance(0)
+	ledgertest.Append(t, b.DB, k, ledger.EventSucceeded)
+	if task := b.pass(s, k); task.Run != 2 || task.State != ledger.StateInLine || task.OrderKey != line {
+		t.Errorf("%+v", task)
+	}
+	e := servicetest.Try(ledger.ArgsEvent(t.Context(), b.DB, k))(t)
+	if string(e.Meta) != `{"pass_if_dead":true}` || string(e.Data) != `{"n":2}` {
+		t.Errorf("data %s, meta %s", e.Data, e.Meta)
+	}
+	advance(1)
+	if task := servicetest.Try(ledger.Load(t.Context(), b.DB, other))(t); task.State != ledger.StateAvailable ||
+		task.Partition != "tenant-7" {
+		t.Errorf("the task before it in line: %+v", task)
+	}
+	ledgertest.Append(t, b.DB, other, ledger.EventSucceeded)
+	advance(1)
+	if task := servicetest.Try(ledger.Load(t.Context(), b.DB, k))(t); task.State != ledger.StateAvailable {
+		t.Errorf("in its turn: %+v", task)
+	}
+	ledgertest.Append(t, b.DB, k, ledger.EventStarted)
+	b.follow(k, `{"n":3}`, ledger.EnqueueOptions{})
+	ledgertest.Append(t, b.DB, k, ledger.EventSucceeded)
+	if task := b.pass(s, k); task.Run != 3 || task.State != ledger.StateAvailable || task.OrderKey != "" {
+		t.Errorf("a run without an order key: %+v", task)
+	}
+	ledgertest.Check(t, b.DB)
+}
