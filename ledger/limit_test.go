@@ -487,7 +487,13 @@ func TestLimitBindsEachInsert(t *testing.T) {
 	const discard = `
 		insert into taskledger.event (version, attempt, shard, type, actor, kind, biz_id)
 		select 2, 0, 0, 'discarded', 'p', 'test.flooded', 'in-' || g from generate_series(1, 5) g`
+	const reschedule = `
+		select taskledger.reschedule('test.flooded', 'in-' || g, run_in => '1 microsecond') from generate_series(1, 5) g`
+	const replace = `
+		select taskledger.enqueue('test.flooded', 'in-' || g, '{"n":1}', if_exists => 'replace')
+		  from generate_series(1, 5) g`
 	for _, c := range []struct {
+		name      string
 		policy    ledger.OverloadPolicy
 		eventType string
 		then      string
@@ -500,10 +506,12 @@ func TestLimitBindsEachInsert(t *testing.T) {
 		{policy: ledger.CallerRuns, eventType: "scheduled", want: "53400"},
 		{policy: ledger.Discard, eventType: "enqueued", atCommit: "53400"},
 		{policy: ledger.Discard, eventType: "scheduled", atCommit: "53400"},
-		{policy: ledger.Discard, eventType: "enqueued", then: discard},
+		{name: "discarded", policy: ledger.Discard, eventType: "enqueued", then: discard},
+		{name: "rescheduled", policy: ledger.Discard, eventType: "enqueued", then: reschedule, atCommit: "53400"},
+		{name: "replaced", policy: ledger.Discard, eventType: "enqueued", then: replace, atCommit: "53400"},
 		{policy: ledger.DiscardOldest, eventType: "enqueued"},
 	} {
-		t.Run(fmt.Sprint(c.policy, " ", c.eventType, " ", c.then != ""), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.policy, " ", c.eventType, " ", c.name), func(t *testing.T) {
 			t.Parallel()
 			db := flood(t, c.policy)
 			producer := ledgertest.As(t, db, "producer")

@@ -3404,7 +3404,8 @@ begin
   delete from taskledger.over_limit o where o.kind = new.kind and o.biz_id = new.biz_id and o.version = new.version;
   if taskledger_internal.appended_here(new.kind, new.biz_id, new.version) is not null and not exists (
        select from taskledger.event e
-        where e.kind = new.kind and e.biz_id = new.biz_id and e.version = new.version + 1) then
+        where e.kind = new.kind and e.biz_id = new.biz_id and e.version = new.version + 1
+          and e.type = 'discarded') then
     perform taskledger_internal.refuse_overload(new.kind, false);
   end if;
   return null;
