@@ -567,6 +567,41 @@ func dueOf(t *testing.T, db ledger.DB, k ledger.Key) time.Time {
 	return task.DueAt
 }
 
+// A run that waits behind a finished one, because no scheduler has begun it yet, is replaced by the next enqueue: the
+// last run has the newest args.
+func TestFollowBeforeTheWaitingRunBegins(t *testing.T) {
+	t.Parallel()
+	for _, ifExists := range []ledger.IfExists{ledger.IfExistsFollow, ledger.IfExistsReplace, ledger.IfExistsRerun} {
+		t.Run(string(ifExists), func(t *testing.T) {
+			t.Parallel()
+			pool := ledgertest.Pool(t, ledgertest.App, "relay")
+			follow := ledger.EnqueueOptions{IfExists: ledger.IfExistsFollow}
+			ledgertest.Enqueue(t, pool, resync, "1")
+			ledgertest.Append(t, pool, resync, ledger.EventStarted)
+			for _, args := range []string{"2", "3"} {
+				if _, err := enqueueAs(t, pool, resync, args, follow); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ledgertest.Append(t, pool, resync, ledger.EventSucceeded)
+			e, err := enqueueAs(t, pool, resync, "4", ledger.EnqueueOptions{IfExists: ifExists})
+			if err != nil || !e.New || e.State != ledger.StateAvailable {
+				t.Fatalf("%+v, %v", e, err)
+			}
+			ledgertest.Append(t, pool, resync, ledger.EventStarted, ledger.EventSucceeded)
+			const begin = "select taskledger_internal.begin_next('customer.resync', '17')::integer"
+			if count(t, pool, begin) != 1 {
+				t.Error("a run waits")
+			}
+			task := loaded(t, pool, resync)
+			if task.Run != 2 || string(task.Args) != "4" || task.State != ledger.StateSucceeded {
+				t.Errorf("%+v", task)
+			}
+			ledgertest.Check(t, pool)
+		})
+	}
+}
+
 // A debounced task is due some time after the last change, but no later than a bound after the first.
 func TestDebounceWithABound(t *testing.T) {
 	t.Parallel()

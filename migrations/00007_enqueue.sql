@@ -248,6 +248,9 @@ comment on function taskledger_internal.append_run(text, text, integer, smallint
 -- Without a priority or a partition, a replaced task keeps its own, and the next run has the default. A replaced task
 -- keeps its order key, and takes its place at the end of the line. The next run has the order key that is given.
 --
+-- The run that it appends after a finished one takes the place of a run that still waits behind that: as begin_next, it
+-- ends the waiting one first, so both lock the keys in the same order.
+--
 -- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the
 -- winner of a race. Run numbers follow the newest event with args. Indexes: primary key, event_run.
 -- +goose StatementBegin
@@ -267,6 +270,7 @@ declare
   bound timestamptz;
   ended integer; -- the version of the event that ended the run before
   line text;     -- the order key of the new event
+  behind integer; -- the version of the run that waits behind it
 begin
   perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   perform taskledger_internal.check_actor(enqueue_again.actor);
@@ -373,6 +377,19 @@ begin
           where o.kind = enqueue_again.kind and case when due is null then o.closed else o.closed_later end) then
       perform taskledger_internal.refuse_overload(enqueue_again.kind, due is not null);
     end if;
+    -- A run that waited behind the run before, and that the scheduler has not begun yet, has older args.
+    behind := case when head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then (
+      select case when n.type = 'scheduled' then n.version end
+        from taskledger.event n
+       where n.kind = 'taskledger.next'
+         and n.biz_id = taskledger_internal.next_id(enqueue_again.kind, enqueue_again.biz_id)
+       order by n.version desc
+       limit 1) end;
+    if behind is not null then
+      continue when taskledger_internal.append_event(
+        'taskledger.next', taskledger_internal.next_id(enqueue_again.kind, enqueue_again.biz_id), behind, 'cancelled',
+        session_user, '{"reason":"a later enqueue has begun the next run"}') is null;
+    end if;
     "position" := taskledger_internal.append_run(
       enqueue_again.kind, enqueue_again.biz_id, head.version, head.shard, next_run, enqueue_again.args,
       taskledger_internal.with_pass_if_dead(enqueue_again.meta, enqueue_again.pass_if_dead), enqueue_again.actor,
@@ -386,6 +403,10 @@ begin
                taskledger_internal.login_id()),
       due, enqueue_again.start_by, enqueue_again.finish_by);
     exit when "position" is not null;
+    if behind is not null then -- its end must not stay without the run that takes its place
+      raise exception 'taskledger: task %/% was changed at the same moment', enqueue_again.kind, enqueue_again.biz_id
+        using errcode = 'serialization_failure', hint = 'try again';
+    end if;
   end loop;
   version := head.version + 1;
   type := case when due is not null then 'scheduled' when line is null then 'enqueued' else 'lined_up' end;
