@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -109,6 +111,72 @@ func TestRaisedConcurrencyLimitHasItsSlots(t *testing.T) {
 		mustAppend(t, db, i, 1, ledger.EventStarted)
 	}
 	mustBeFull(t, db, 3, 1)
+}
+
+// The starts of a value do not wait for each other's transactions, though they make its slots and tokens.
+func TestStartsOfAValueBesideAnOpenOne(t *testing.T) {
+	t.Parallel()
+	db := ordered(t, 12)
+	setLimit(t, db, ledger.StartLimit{
+		Per: ledger.PerOrderKey, MaxRunning: new(2), Rate: &ledger.StartRate{Starts: 3, Period: time.Hour}})
+	open := begin(t, db, pgx.TxOptions{})
+	mustAppend(t, open, 0, 1, ledger.EventStarted)
+	mustAppend(t, db, 2, 1, ledger.EventStarted)
+	mustBeFull(t, db, 4, 1)
+	if err := open.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, db, 4, 1, ledger.EventStarted) // the slot that was not made
+	mustBeFull(t, db, 6, 1)
+	mustAppend(t, db, 2, 2, ledger.EventSucceeded)
+	mustAppend(t, db, 6, 1, ledger.EventStarted) // the token that was not made
+	mustAppend(t, db, 4, 2, ledger.EventSucceeded)
+	mustBeFull(t, db, 8, 1)
+}
+
+// A slot that is removed while a start makes a higher one is made again.
+func TestSlotRemovedBelowAnother(t *testing.T) {
+	t.Parallel()
+	db := ordered(t, 12)
+	setLimit(t, db, ledger.StartLimit{Per: ledger.PerOrderKey, MaxRunning: new(3)})
+	mustAppend(t, db, 0, 1, ledger.EventStarted)
+	mustAppend(t, db, 2, 1, ledger.EventStarted)
+	mustAppend(t, db, 2, 2, ledger.EventSucceeded)
+	ledgertest.ExecAsOwner(t, db, "update taskledger.permit set taken_at = taken_at - interval '1 minute'")
+	open := begin(t, db, pgx.TxOptions{})
+	if n := count(t, open, "select taskledger_internal.remove_permits(10)"); n != 2 {
+		t.Fatalf("%d rows removed, want both of the free slot", n)
+	}
+	mustAppend(t, db, 4, 1, ledger.EventStarted)
+	mustCommit(t, open)
+	mustAppend(t, db, 6, 1, ledger.EventStarted)
+	mustBeFull(t, db, 8, 1)
+}
+
+// A transaction whose snapshot lacks a limit of the kind starts no task.
+func TestStartWithASnapshotFromBeforeALimit(t *testing.T) {
+	t.Parallel()
+	shared := ledger.StartLimit{Kinds: map[ledger.Kind]int{"test.other": 1}, MaxRunning: new(1)}
+	with := ledger.StartLimit{Kinds: map[ledger.Kind]int{"test.other": 1, gated: 1}, MaxRunning: new(1)}
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			db := gate(t, 5, 3)
+			setLimit(t, db, shared)
+			tx := begin(t, db, pgx.TxOptions{IsoLevel: level})
+			count(t, tx, "select count(*) from taskledger.event")
+			setLimit(t, db, with)
+			err := appendGated(t, tx, 0, 1, ledger.EventStarted)
+			if code := wantErrorAs[*pgconn.PgError](t, err).Code; code != "40001" {
+				t.Errorf("SQLSTATE %s, want 40001", code)
+			}
+			_ = tx.Rollback(t.Context())
+			tx = begin(t, db, pgx.TxOptions{IsoLevel: level})
+			mustAppend(t, tx, 0, 1, ledger.EventStarted)
+			mustCommit(t, tx)
+			mustBeFull(t, db, 1, 1)
+		})
+	}
 }
 
 // buffers returns how many buffers a statement reads.

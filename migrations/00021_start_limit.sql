@@ -3,6 +3,7 @@
 --
 --   start_limit, limited_kind  written by set_start_limit and remove_start_limit (limit --concurrency, --rate)
 --   start_limits_set           drawn from by set_start_limit
+--   start_limit_change         written by set_start_limit
 --   permit, start_token        written by the trigger of event, by set_start_limit, remove_permits and tidy_tokens
 --
 -- Other packages read the views limited_kinds, start_limits, permits, recent_starts and limit_use, and call
@@ -52,6 +53,15 @@ create table taskledger.start_limit (
 comment on table taskledger.start_limit is
   'Internal: limits of starts, as set by operators. window_us: how long a token cannot be used again. ring: of tokens; '
   'a change of burst begins another.';
+
+create table taskledger.start_limit_change (
+  is_row boolean primary key default true check (is_row),
+  n      bigint not null default 0);
+
+comment on table taskledger.start_limit_change is
+  'Internal: the number of start_limits_set at the last change of a limit of starts. It has one row.';
+
+insert into taskledger.start_limit_change default values;
 
 create table taskledger.limited_kind (
   kind   text collate "C" not null,
@@ -252,10 +262,11 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 declare
   before taskledger.start_limit%rowtype;
-  n constant bigint := nextval('taskledger.start_limits_set');
+  change constant bigint := nextval('taskledger.start_limits_set');
   begins_ring boolean;
   held text[];
 begin
+  update taskledger.start_limit_change c set n = change;
   insert into taskledger.start_limit (name, max_running, actor)
   values (set_start_limit.name, 0, set_start_limit.actor)
       on conflict do nothing;
@@ -266,7 +277,7 @@ begin
      set per = set_start_limit.per, max_running = set_start_limit.max_running, rate = set_start_limit.rate,
          period_s = set_start_limit.period_s, burst = set_start_limit.burst,
          window_us = ceil(set_start_limit.period_s * 1000000::numeric * set_start_limit.burst / set_start_limit.rate),
-         ring = case when set_start_limit.rate is null then null when begins_ring then n else before.ring end,
+         ring = case when set_start_limit.rate is null then null when begins_ring then change else before.ring end,
          actor = set_start_limit.actor, updated_at = clock_timestamp()
    where l.name = set_start_limit.name;
   delete from taskledger.limited_kind k
@@ -344,7 +355,7 @@ begin
        where o.back <= set_start_limit.burst
     )
     insert into taskledger.start_token (ring, value, n, taken_at)
-    select n, u.value, case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
+    select change, u.value, case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
            case when i.behind = 0 then u.taken_at else '-infinity' end
       from used u
      cross join (values (0), (set_start_limit.burst)) i(behind)
@@ -373,22 +384,25 @@ $$;
 comment on function taskledger_internal.remove_start_limit(text) is
   'Removes a limit of starts, and returns its name if there was one.';
 
--- A limit that is being changed is locked. A snapshot of REPEATABLE READ may have an earlier limit: such a start fails
--- if the limit has changed.
+-- A snapshot of REPEATABLE READ may lack a limit, or have an earlier version of it: a start fails if a limit has been set
+-- since. The row of a change that has not been committed is locked. Mostly the numbers show that there was none.
 -- +goose StatementBegin
-create function taskledger_internal.check_limit_is_current(name text) returns void
+create function taskledger_internal.check_limits_are_current() returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-  perform from taskledger.start_limit l where l.name = check_limit_is_current.name for share skip locked;
-  raise sqlstate 'TL007'; -- unlocks the limit
+  if (select c.n from taskledger.start_limit_change c) = pg_sequence_last_value('taskledger.start_limits_set') then
+    return;
+  end if;
+  perform from taskledger.start_limit_change for share skip locked;
+  raise sqlstate 'TL007'; -- unlocks the row
 exception when sqlstate 'TL007' then
   null;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.check_limit_is_current(text) is
-  'Raises a serialization failure if the snapshot of the transaction has an earlier version of a limit.';
+comment on function taskledger_internal.check_limits_are_current() is
+  'Raises a serialization failure if a limit of starts was set after the snapshot of the transaction.';
 
 -- Index: primary key.
 -- +goose StatementBegin
@@ -417,7 +431,7 @@ comment on function taskledger_internal.newest_permits(text, text) is
 
 -- +goose StatementBegin
 create function taskledger_internal.make_slot(name text, value text, slot integer) returns boolean
-language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '50ms' as $$
+language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '1ms' as $$
 #variable_conflict use_variable
 begin
   insert into taskledger.permit (name, value, slot, n) values (name, value, slot, 0)
@@ -430,7 +444,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.make_slot(text, text, integer) is
-  'Makes a slot of a value. Returns false if it exists, null if another transaction that makes it lasts.';
+  'Makes a slot of a value. Returns false if it exists, null if an open transaction makes it.';
 
 -- While attempts hold slots above a lowered limit, as many of the highest free slots up to the limit stay free. Each
 -- start relies on free slots above its own, so two starts at the same moment cannot exceed the limit together. A start
@@ -442,7 +456,8 @@ comment on function taskledger_internal.make_slot(text, text, integer) is
 -- ago are probably free. The other free slots that it has found are for the next starts of the session. The setting
 -- taskledger.slots is their list, and only a hint: every slot is checked again.
 --
--- A value's first start makes a slot, and waits up to 50 ms for another start that makes the same.
+-- The starts of a value make its slots: the lowest that is missing and that no open transaction makes, of 256. Slots
+-- can be missing below others: of transactions that were rolled back, or removed while a start made a higher one.
 -- Indexes: primary keys, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.take_permit(name text, value text, is_per boolean, most integer,
@@ -464,6 +479,7 @@ declare
   allowed integer[];
   free record;
   candidate integer;
+  is_made boolean;
   place_slot integer;
   place_n bigint;
 begin
@@ -521,6 +537,7 @@ begin
     end if;
     has_above := null;
     place_slot := null;
+    is_made := null;
     loop
       if found_slots <> '{}' then
         candidate := found_slots[1];
@@ -575,17 +592,24 @@ begin
         exit;
       end if;
     end loop;
-    if place_slot is null and allowed is null and is_per and slots < most then
-      case taskledger_internal.make_slot(name, value, slots + 1)
-        when true then
-          place_slot := slots + 1;
-          place_n := 0;
-        when false then
-          looked := 0;
-          continue; -- another start has made it
-        else
-          null;
-      end case;
+    if place_slot is null and allowed is null and is_per then
+      for candidate in
+        select s.slot
+          from generate_series(1, most) s(slot)
+         where not exists (select from taskledger.permit p where p.name = name and p.value = value and p.slot = s.slot)
+         order by s.slot
+         limit 256
+      loop
+        is_made := taskledger_internal.make_slot(name, value, candidate);
+        exit when is_made is not null;
+      end loop;
+      if is_made then
+        place_slot := candidate;
+        place_n := 0;
+      elsif not is_made then
+        looked := 0;
+        continue; -- another start has made it
+      end if;
     end if;
     if place_slot is null then
       raise exception 'taskledger: no task of kind % can start: limit % allows at most % to run at a time', kind,
@@ -595,7 +619,7 @@ begin
                      || ' --concurrency N';
     end if;
     if is_repeatable then
-      perform taskledger_internal.check_limit_is_current(name);
+      perform taskledger_internal.check_limits_are_current();
     end if;
     insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
     select name, value, place_slot, place_n + 1, kind, biz_id, version, attempt
@@ -644,7 +668,7 @@ comment on function taskledger_internal.keep_permit(text, text, text, text, inte
 
 -- +goose StatementBegin
 create function taskledger_internal.make_token(ring bigint, value text, n bigint) returns boolean
-language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '50ms' as $$
+language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '1ms' as $$
 #variable_conflict use_variable
 begin
   insert into taskledger.start_token (ring, value, n, taken_at) values (ring, value, n, '-infinity')
@@ -657,8 +681,10 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.make_token(bigint, text, bigint) is
-  'Makes a token of a value. Returns false if it exists, null if another transaction that makes it lasts.';
+  'Makes a token of a value. Returns false if it exists, null if an open transaction makes it.';
 
+-- The starts of a value make its tokens, as take_permit makes slots.
+--
 -- The newest burst rows of a ring have no next use: their numbers are above all others. A use that was locked, by a
 -- transaction that was rolled back, may be below them: tidy_tokens makes it usable again. The times are those of the
 -- events, so the rate holds by the ledger's own record, however long a statement lasts.
@@ -673,6 +699,7 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 #variable_conflict use_variable
 declare
   has_use boolean;
+  is_made boolean;
   l record;
   now record;
   newest bigint;
@@ -702,16 +729,21 @@ begin
           for update skip locked) t
      limit 1;
     has_use := found;
-    if not has_use and is_per and newest between 0 and l.burst - 1 then
-      case taskledger_internal.make_token(l.ring, value, newest + 1 - l.burst)
-        when true then
-          use := newest + 1 - l.burst;
-          has_use := true;
-        when false then
-          continue; -- another start has made it
-        else
-          null;
-      end case;
+    if not has_use and is_per then
+      is_made := null;
+      for use in
+        select g.n
+          from generate_series(1 - l.burst, 0) g(n)
+         where not exists (
+           select from taskledger.start_token t where t.ring = l.ring and t.value = value and t.n = g.n)
+         order by g.n
+         limit 256
+      loop
+        is_made := taskledger_internal.make_token(l.ring, value, use);
+        exit when is_made is not null;
+      end loop;
+      has_use := coalesce(is_made, false);
+      continue when not is_made; -- another start has made it
     end if;
     if not has_use then
       raise exception 'taskledger: no task of kind % can start now: limit % allows % starts in % s', kind,
@@ -721,7 +753,7 @@ begin
               hint = 'try again later, or raise the limit: taskledger limit ' || name || ' --rate N/s';
     end if;
     if current_setting('transaction_isolation') <> 'read committed' then
-      perform taskledger_internal.check_limit_is_current(name);
+      perform taskledger_internal.check_limits_are_current();
     end if;
     select s.ring, s.burst, s.window_us, s.rate into now from taskledger.start_limit s where s.name = name;
     if now.ring is null then
@@ -757,6 +789,9 @@ declare
 begin
   if pg_sequence_last_value('taskledger.start_limits_set'::regclass) is null then
     return null;
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform taskledger_internal.check_limits_are_current();
   end if;
   for l in
     select s.name, s.per, s.max_running, s.rate, k.weight, b.type as before, b.attempt as attempt_before,

@@ -1963,19 +1963,22 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_lease(worker text, kind text) IS 'Raises an error unless a worker of the session''s login is alive and has a kind. With null for the kind, only if the worker belongs to another login.';
 
-CREATE FUNCTION taskledger_internal.check_limit_is_current(name text) RETURNS void
+CREATE FUNCTION taskledger_internal.check_limits_are_current() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  perform from taskledger.start_limit l where l.name = check_limit_is_current.name for share skip locked;
-  raise sqlstate 'TL007'; -- unlocks the limit
+  if (select c.n from taskledger.start_limit_change c) = pg_sequence_last_value('taskledger.start_limits_set') then
+    return;
+  end if;
+  perform from taskledger.start_limit_change for share skip locked;
+  raise sqlstate 'TL007'; -- unlocks the row
 exception when sqlstate 'TL007' then
   null;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.check_limit_is_current(name text) IS 'Raises a serialization failure if the snapshot of the transaction has an earlier version of a limit.';
+COMMENT ON FUNCTION taskledger_internal.check_limits_are_current() IS 'Raises a serialization failure if a limit of starts was set after the snapshot of the transaction.';
 
 CREATE FUNCTION taskledger_internal.check_meta(meta json, args json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -3930,7 +3933,7 @@ COMMENT ON FUNCTION taskledger_internal.lost_holders(kind text) IS 'Returns the 
 CREATE FUNCTION taskledger_internal.make_slot(name text, value text, slot integer) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET lock_timeout TO '50ms'
+    SET lock_timeout TO '1ms'
     AS $$
 #variable_conflict use_variable
 begin
@@ -3942,12 +3945,12 @@ exception when lock_not_available then
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.make_slot(name text, value text, slot integer) IS 'Makes a slot of a value. Returns false if it exists, null if another transaction that makes it lasts.';
+COMMENT ON FUNCTION taskledger_internal.make_slot(name text, value text, slot integer) IS 'Makes a slot of a value. Returns false if it exists, null if an open transaction makes it.';
 
 CREATE FUNCTION taskledger_internal.make_token(ring bigint, value text, n bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET lock_timeout TO '50ms'
+    SET lock_timeout TO '1ms'
     AS $$
 #variable_conflict use_variable
 begin
@@ -3959,7 +3962,7 @@ exception when lock_not_available then
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.make_token(ring bigint, value text, n bigint) IS 'Makes a token of a value. Returns false if it exists, null if another transaction that makes it lasts.';
+COMMENT ON FUNCTION taskledger_internal.make_token(ring bigint, value text, n bigint) IS 'Makes a token of a value. Returns false if it exists, null if an open transaction makes it.';
 
 CREATE FUNCTION taskledger_internal.mark_feed(reader text, mark json) RETURNS boolean
     LANGUAGE plpgsql
@@ -5091,10 +5094,11 @@ CREATE FUNCTION taskledger_internal.set_start_limit(name text, kinds text[], wei
 #variable_conflict use_column
 declare
   before taskledger.start_limit%rowtype;
-  n constant bigint := nextval('taskledger.start_limits_set');
+  change constant bigint := nextval('taskledger.start_limits_set');
   begins_ring boolean;
   held text[];
 begin
+  update taskledger.start_limit_change c set n = change;
   insert into taskledger.start_limit (name, max_running, actor)
   values (set_start_limit.name, 0, set_start_limit.actor)
       on conflict do nothing;
@@ -5105,7 +5109,7 @@ begin
      set per = set_start_limit.per, max_running = set_start_limit.max_running, rate = set_start_limit.rate,
          period_s = set_start_limit.period_s, burst = set_start_limit.burst,
          window_us = ceil(set_start_limit.period_s * 1000000::numeric * set_start_limit.burst / set_start_limit.rate),
-         ring = case when set_start_limit.rate is null then null when begins_ring then n else before.ring end,
+         ring = case when set_start_limit.rate is null then null when begins_ring then change else before.ring end,
          actor = set_start_limit.actor, updated_at = clock_timestamp()
    where l.name = set_start_limit.name;
   delete from taskledger.limited_kind k
@@ -5183,7 +5187,7 @@ begin
        where o.back <= set_start_limit.burst
     )
     insert into taskledger.start_token (ring, value, n, taken_at)
-    select n, u.value, case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
+    select change, u.value, case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
            case when i.behind = 0 then u.taken_at else '-infinity' end
       from used u
      cross join (values (0), (set_start_limit.burst)) i(behind)
@@ -5344,6 +5348,7 @@ declare
   allowed integer[];
   free record;
   candidate integer;
+  is_made boolean;
   place_slot integer;
   place_n bigint;
 begin
@@ -5401,6 +5406,7 @@ begin
     end if;
     has_above := null;
     place_slot := null;
+    is_made := null;
     loop
       if found_slots <> '{}' then
         candidate := found_slots[1];
@@ -5455,17 +5461,24 @@ begin
         exit;
       end if;
     end loop;
-    if place_slot is null and allowed is null and is_per and slots < most then
-      case taskledger_internal.make_slot(name, value, slots + 1)
-        when true then
-          place_slot := slots + 1;
-          place_n := 0;
-        when false then
-          looked := 0;
-          continue; -- another start has made it
-        else
-          null;
-      end case;
+    if place_slot is null and allowed is null and is_per then
+      for candidate in
+        select s.slot
+          from generate_series(1, most) s(slot)
+         where not exists (select from taskledger.permit p where p.name = name and p.value = value and p.slot = s.slot)
+         order by s.slot
+         limit 256
+      loop
+        is_made := taskledger_internal.make_slot(name, value, candidate);
+        exit when is_made is not null;
+      end loop;
+      if is_made then
+        place_slot := candidate;
+        place_n := 0;
+      elsif not is_made then
+        looked := 0;
+        continue; -- another start has made it
+      end if;
     end if;
     if place_slot is null then
       raise exception 'taskledger: no task of kind % can start: limit % allows at most % to run at a time', kind,
@@ -5475,7 +5488,7 @@ begin
                      || ' --concurrency N';
     end if;
     if is_repeatable then
-      perform taskledger_internal.check_limit_is_current(name);
+      perform taskledger_internal.check_limits_are_current();
     end if;
     insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
     select name, value, place_slot, place_n + 1, kind, biz_id, version, attempt
@@ -5510,6 +5523,9 @@ declare
 begin
   if pg_sequence_last_value('taskledger.start_limits_set'::regclass) is null then
     return null;
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform taskledger_internal.check_limits_are_current();
   end if;
   for l in
     select s.name, s.per, s.max_running, s.rate, k.weight, b.type as before, b.attempt as attempt_before,
@@ -5559,6 +5575,7 @@ CREATE FUNCTION taskledger_internal.take_tokens(name text, value text, is_per bo
 #variable_conflict use_variable
 declare
   has_use boolean;
+  is_made boolean;
   l record;
   now record;
   newest bigint;
@@ -5588,16 +5605,21 @@ begin
           for update skip locked) t
      limit 1;
     has_use := found;
-    if not has_use and is_per and newest between 0 and l.burst - 1 then
-      case taskledger_internal.make_token(l.ring, value, newest + 1 - l.burst)
-        when true then
-          use := newest + 1 - l.burst;
-          has_use := true;
-        when false then
-          continue; -- another start has made it
-        else
-          null;
-      end case;
+    if not has_use and is_per then
+      is_made := null;
+      for use in
+        select g.n
+          from generate_series(1 - l.burst, 0) g(n)
+         where not exists (
+           select from taskledger.start_token t where t.ring = l.ring and t.value = value and t.n = g.n)
+         order by g.n
+         limit 256
+      loop
+        is_made := taskledger_internal.make_token(l.ring, value, use);
+        exit when is_made is not null;
+      end loop;
+      has_use := coalesce(is_made, false);
+      continue when not is_made; -- another start has made it
     end if;
     if not has_use then
       raise exception 'taskledger: no task of kind % can start now: limit % allows % starts in % s', kind,
@@ -5607,7 +5629,7 @@ begin
               hint = 'try again later, or raise the limit: taskledger limit ' || name || ' --rate N/s';
     end if;
     if current_setting('transaction_isolation') <> 'read committed' then
-      perform taskledger_internal.check_limit_is_current(name);
+      perform taskledger_internal.check_limits_are_current();
     end if;
     select s.ring, s.burst, s.window_us, s.rate into now from taskledger.start_limit s where s.name = name;
     if now.ring is null then
@@ -6766,6 +6788,14 @@ ALTER TABLE ONLY taskledger.seal ALTER COLUMN nodes SET STORAGE EXTERNAL;
 
 COMMENT ON TABLE taskledger.seal IS 'The sealed events: leaves of a Merkle tree, batch by batch. Append-only, except that erasure replaces salts.';
 
+CREATE TABLE taskledger.start_limit_change (
+    is_row boolean DEFAULT true NOT NULL,
+    n bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT start_limit_change_is_row_check CHECK (is_row)
+);
+
+COMMENT ON TABLE taskledger.start_limit_change IS 'Internal: the number of start_limits_set at the last change of a limit of starts. It has one row.';
+
 CREATE VIEW taskledger.start_limits AS
  SELECT l.name,
     k.kinds,
@@ -7033,6 +7063,9 @@ ALTER TABLE ONLY taskledger.seal
 
 ALTER TABLE ONLY taskledger.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY taskledger.start_limit_change
+    ADD CONSTRAINT start_limit_change_pkey PRIMARY KEY (is_row);
 
 ALTER TABLE ONLY taskledger.start_limit
     ADD CONSTRAINT start_limit_pkey PRIMARY KEY (name);

@@ -34,6 +34,7 @@ var tables = map[string]string{
 	"start_limit":        "ledger",
 	"limited_kind":       "ledger",
 	"start_limits_set":   "ledger",
+	"start_limit_change": "ledger",
 	"permit":             "ledger",
 	"start_token":        "ledger",
 	"login":              "ledger",
