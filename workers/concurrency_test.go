@@ -22,9 +22,10 @@ import (
 func (b *bundle) createRoom() {
 	b.T.Helper()
 	ledgertest.ExecAsOwner(b.T, b.DB, `
-		create table room (kind text, biz_id text, pid integer);
+		create table room (kind text, biz_id text, attempt integer, pid integer);
 		create table seen (kind text, n integer, pid integer);
-		grant all on room, seen to public`)
+		create table killed (pid integer);
+		grant all on room, seen, killed to public`)
 }
 
 // limitConcurrency sets the concurrency limit of the bundle's kind.
@@ -37,18 +38,34 @@ func (b *bundle) limitConcurrency(n int) {
 	}
 }
 
+// seeSQL counts the handlers that run. A statement of a process that was killed may still be executed after its death.
+// And a limit does not count a lost attempt, whose worker may be alive, but too slow for its lease: such an attempt has
+// no outcome, and another has followed it or the task was buried.
+const seeSQL = `
+	insert into seen (kind, n, pid)
+	select $1, count(*), $2
+	  from room r
+	 where r.kind = $1 and r.pid not in (select k.pid from killed k)
+	   and (exists (
+	       select from taskledger.event e
+	        where e.kind = r.kind and e.biz_id = r.biz_id and e.attempt = r.attempt
+	          and e.type not in ('started', 'progressed', 'buried'))
+	     or not exists (
+	       select from taskledger.event e
+	        where e.kind = r.kind and e.biz_id = r.biz_id
+	          and (e.attempt > r.attempt or e.attempt = r.attempt and e.type = 'buried')))`
+
 // crowd is the body of a handler: it records how many handlers of the kind run at this moment.
-func crowd(ctx context.Context, db *pgxpool.Pool, kind ledger.Kind, id ledger.BizID) error {
+func crowd(ctx context.Context, db *pgxpool.Pool, k ledger.Key, attempt ledger.Attempt) error {
 	ctx = context.WithoutCancel(ctx)
-	key := []any{string(kind), string(id), os.Getpid()}
-	_, err := db.Exec(ctx, "insert into room (kind, biz_id, pid) values ($1, $2, $3)", key...)
+	key := []any{string(k.Kind), string(k.BizID), int(attempt), os.Getpid()}
+	_, err := db.Exec(ctx, "insert into room (kind, biz_id, attempt, pid) values ($1, $2, $3, $4)", key...)
 	if err == nil {
-		_, err = db.Exec(ctx, "insert into seen (kind, n, pid) select $1, count(*), $2 from room where kind = $1",
-			string(kind), os.Getpid())
+		_, err = db.Exec(ctx, seeSQL, string(k.Kind), os.Getpid())
 	}
 	time.Sleep(2 * time.Millisecond) // the work
 	if err == nil {
-		_, err = db.Exec(ctx, "delete from room where kind = $1 and biz_id = $2 and pid = $3", key...)
+		_, err = db.Exec(ctx, "delete from room where kind = $1 and biz_id = $2 and attempt = $3 and pid = $4", key...)
 	}
 	return err
 }
@@ -59,7 +76,7 @@ var crowdedKind = &workers.KindConfig{Slots: 8, MaxLost: 10}
 func crowdedExactly(kind ledger.TypedKind[orderArgs], db *pgxpool.Pool) func(*workers.Pool) error {
 	return func(p *workers.Pool) error {
 		h := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-			if err := crowd(ctx, db, job.Kind, job.BizID); err != nil {
+			if err := crowd(ctx, db, job.Key, job.Attempt); err != nil {
 				return err
 			}
 			return insertEffect(ctx, tx, job, args)
@@ -76,7 +93,7 @@ func crowdedOutside(
 	config.Guarantee = g
 	return func(p *workers.Pool) error {
 		return p.Register(workers.Handle(kind, func(ctx context.Context, job *workers.Job, _ orderArgs) error {
-			return crowd(ctx, db, job.Kind, job.BizID)
+			return crowd(ctx, db, job.Key, job.Attempt)
 		}, &config))
 	}
 }
@@ -97,18 +114,18 @@ func (b *bundle) crowdInSQL() {
 	try(db.Exec(b.Context(), "select taskledger.heartbeat('sql', array[$1], '10 minutes')", kind))(b.T)
 	b.Start(func(ctx context.Context) error {
 		for ctx.Err() == nil {
-			rows, _ := db.Query(ctx, "select biz_id, version from taskledger.claim_next($1, 'sql', 2)", kind)
+			rows, _ := db.Query(ctx, "select biz_id, version, attempt from taskledger.claim_next($1, 'sql', 2)", kind)
 			var id string
-			var version int
+			var version, attempt int
 			var ids []string
-			var versions []int
-			_, err := pgx.ForEachRow(rows, []any{&id, &version}, func() error {
-				ids, versions = append(ids, id), append(versions, version)
+			var versions, attempts []int
+			_, err := pgx.ForEachRow(rows, []any{&id, &version, &attempt}, func() error {
+				ids, versions, attempts = append(ids, id), append(versions, version), append(attempts, attempt)
 				return nil
 			})
 			for i := range ids {
 				if err == nil {
-					err = crowd(ctx, b.DB, b.Kind().Name(), ledger.BizID(ids[i]))
+					err = crowd(ctx, b.DB, b.Kind().Key(ledger.BizID(ids[i])), ledger.Attempt(attempts[i]))
 				}
 				if err == nil {
 					_, err = db.Exec(ctx, "select taskledger.finish($1, $2, $3)", kind, ids[i], versions[i])
@@ -164,7 +181,7 @@ func TestConcurrencyLimitOverProcesses(t *testing.T) {
 				t.Fatal(err)
 			}
 			child.AwaitKilled(t)
-			b.Exec("delete from room where kind = $1 and pid = $2", kind, child.Process.Pid)
+			b.Exec("insert into killed (pid) values ($1)", child.Process.Pid)
 			b.Await("the end of all tasks", func() bool {
 				return one[int](b, `select count(distinct e.biz_id)::integer from taskledger.event e
 					where e.kind = $1 and e.type in ('succeeded', 'buried')`, kind) == tasks
