@@ -88,6 +88,11 @@ func TestPush(t *testing.T) {
 		switch m.Data.BizID {
 		case "text":
 			fmt.Fprint(w, "done")
+		case "deep":
+			fmt.Fprint(w, strings.Repeat("[", 513)+strings.Repeat("]", 513))
+		case "part":
+			w.Header().Set("Content-Length", "7")
+			fmt.Fprint(w, 12)
 		case "later":
 			w.WriteHeader(http.StatusAccepted)
 			accepted <- m.Data.AttemptRef
@@ -102,14 +107,19 @@ func TestPush(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	s.pushTo("a.pushed", server.URL, func(p *webhook.Push) { p.Slots = 2 })
-	for _, id := range []string{"json", "text", "later", "bad", "busy", "1", "2", "3", "4"} {
+	for _, id := range []string{"json", "text", "deep", "part", "later", "bad", "busy", "1", "2", "3", "4"} {
 		s.enqueue("a.pushed/"+id, `{"n": 1}`)
 	}
 	if task := s.awaitState("a.pushed/json", ledger.StateSucceeded); string(task.Result) != `{"page":7}` {
 		t.Errorf("result %s", task.Result)
 	}
-	if task := s.awaitState("a.pushed/text", ledger.StateSucceeded); task.Result != nil {
-		t.Errorf("result %s", task.Result)
+	for _, id := range []string{"text", "deep"} {
+		if task := s.awaitState("a.pushed/"+id, ledger.StateSucceeded); task.Result != nil {
+			t.Errorf("result %s", task.Result)
+		}
+	}
+	if task := s.awaitState("a.pushed/part", ledger.StateRetrying); !strings.Contains(task.Error, "incomplete") {
+		t.Errorf("error %q", task.Error)
 	}
 	if task := s.awaitState("a.pushed/bad", ledger.StateRetrying); task.Error != "HTTP status 500: out of paper" {
 		t.Errorf("error %q", task.Error)

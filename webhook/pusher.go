@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -36,9 +37,10 @@ type PusherConfig struct {
 //
 //	{"type": "KIND", "timestamp": ..., "data": {"kind", "biz_id", "attempt", "version", "fence", "args", "finish_by"}}
 //
-// Any 2xx answer but 202 ends the attempt as a success, with the body as result if it is JSON of at most 256 KiB. With
-// 202 the attempt goes on until the server ends it by the calls of docs/work-over-http.md, with a token named
-// [Push].Caller. Another answer, or none in time, is a failure; Retry-After delays the retry and never shortens it.
+// Any 2xx answer but 202 ends the attempt as a success, with the body as result if it is JSON of at most 256 KiB and
+// 512 levels. With 202 the attempt goes on until the server ends it by the calls of docs/work-over-http.md, with a
+// token named [Push].Caller. Another answer, or no whole one in time, is a failure; Retry-After delays the retry and
+// never shortens it.
 //
 // The webhook-id is the same for each attempt of a run of a task.
 type Pusher struct {
@@ -200,7 +202,7 @@ func (k *pushedKind) push(ctx context.Context, t workers.RemoteTask) {
 	switch {
 	case err != nil:
 		o.Err = k.failure(t, err)
-	case json.Valid(reply.Body) && string(reply.Body) != "null":
+	case ledger.IsJSON(reply.Body) && string(bytes.TrimSpace(reply.Body)) != "null":
 		o.Result = reply.Body
 	}
 	if state := k.pusher.config.Work.End(ctx, k.Caller, o)[0]; state.Err != nil && ctx.Err() == nil {

@@ -89,7 +89,8 @@ type Reply struct {
 	Body   []byte
 }
 
-// Exchange is [Client.Send], and returns the answer with a body of at most limit bytes.
+// Exchange is [Client.Send], and returns the answer with a body of at most limit bytes. With a limit, a body that ends
+// early or does not arrive in time is an error, unless the status is 202.
 func (c *Client) Exchange(
 	ctx context.Context, address string, header http.Header, body []byte, limit int,
 ) (Reply, error) {
@@ -117,6 +118,9 @@ func (c *Client) Exchange(
 	reply, err := io.ReadAll(io.LimitReader(response.Body, most)) // as much as arrives
 	if isSuccess {
 		answer := Reply{Status: response.StatusCode}
+		if err != nil && limit > 0 && answer.Status != http.StatusAccepted {
+			return Reply{}, fmt.Errorf("post: the answer is incomplete: %w", err)
+		}
 		if err == nil && len(reply) <= limit {
 			answer.Body = reply
 		}
