@@ -128,7 +128,7 @@ func timeError(text []byte, t reflect.Type) error {
 func jsonError(err error) error {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) && mismatch.Field != "" {
-		return invalid(mismatch.Field, "must not be a JSON %s", printable.Short(mismatch.Value, 80))
+		return invalid(strictjson.FieldName(mismatch), "must not be a JSON %s", printable.Short(mismatch.Value, 80))
 	}
 	var field *ledger.InvalidError
 	var known *client.Problem

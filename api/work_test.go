@@ -266,6 +266,41 @@ func TestRelease(t *testing.T) {
 	s.end("finish", client.Finish{AttemptRef: task.Ref()})
 }
 
+// At most once, the handler of a released task may have begun: it is not begun again, and a person decides.
+func TestReleaseAtMostOnce(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	for n, holds := range []func(client.WorkTask) []string{
+		func(client.WorkTask) []string { return nil },
+		func(t client.WorkTask) []string { return []string{t.Fence} },
+	} {
+		ask := askFor(n+1, "a.b")
+		ask.Guarantee = "at most once"
+		key := fmt.Sprintf("a.b/%d", n)
+		s.enqueue(key, `1`)
+		task, _ := s.one(ask)
+		released := decode[client.Released](s.server, s.post(api.Worker, "/v1/work:release",
+			client.Release{Session: ask.Session, Holds: holds(task)}), http.StatusOK)
+		if released.Released != 1 {
+			t.Errorf("%+v", released)
+		}
+		if have := s.awaitState(key, ledger.StateDead); have.Reason != "unknown outcome" {
+			t.Errorf("reason %q", have.Reason)
+		}
+	}
+}
+
+// A kind that is named twice is one kind.
+func TestKindNamedTwice(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	s.enqueue("a.b/1", `1`)
+	ask := askFor(1, "a.b")
+	ask.Kinds = append(ask.Kinds, "a.b")
+	task, _ := s.one(ask)
+	s.end("finish", client.Finish{AttemptRef: task.Ref()})
+}
+
 // Progress is recorded with the start.
 func TestWorkProgress(t *testing.T) {
 	t.Parallel()
@@ -414,6 +449,9 @@ func TestBadWork(t *testing.T) {
 			has: "needs worker"},
 		{call: ":finish", body: `{` + ref + `,"result":{]}`, field: "body"},
 		{call: ":finish", body: `{` + ref + `,"result":"` + strings.Repeat("x", 300<<10) + `"}`, field: "result"},
+		{call: ":finish", body: `{` + ref + `,"result":` + strings.Repeat("[", 513) + strings.Repeat("]", 513) + `}`,
+			field: "result", has: "512 levels"},
+		{call: ":finish", body: `{"kind":"mail.send","biz_id":"1","attempt":"1","fence":"x"}`, field: "attempt"},
 		{call: ":finish", body: `{` + ref + `,"result":"` + strings.Repeat("x", 10<<20) + `"}`, status: 413,
 			code: "too_large"},
 		{call: ":finish", body: `{"kind":"mail.send","biz_id":"1","attempt":1}`, field: "fence",

@@ -226,6 +226,9 @@ func (g *Gateway) End(ctx context.Context, caller string, outcomes ...RemoteOutc
 		if n := len(o.Result); n > maxResultBytes {
 			states[i].Err = &ledger.InvalidError{Field: "result", Rule: fmt.Sprintf(
 				"must have at most %d bytes, got %d: store it elsewhere and leave a reference", maxResultBytes, n)}
+		} else if n > 0 && !ledger.IsJSON(o.Result) {
+			rule := "must be JSON that nests at most 512 levels deep"
+			states[i].Err = &ledger.InvalidError{Field: "result", Rule: rule}
 		} else if p != nil {
 			ended[i] = p.end(o.RemoteAttempt, newRemoteOutcome(o.Result, o.Err))
 		}

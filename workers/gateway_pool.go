@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -211,7 +213,8 @@ func (p *gatewayPool) handle(kinds []ledger.Kind, g Guarantee) error {
 	var added []*gatewayKind
 	p.mu.Lock()
 	for _, name := range kinds {
-		if k := p.kinds[name]; k == nil {
+		isAdded := slices.ContainsFunc(added, func(k *gatewayKind) bool { return k.Name == name }) // it is named twice
+		if k := p.kinds[name]; k == nil && !isAdded {
 			added = append(added, &gatewayKind{pool: p, askedAt: time.Now()})
 			added[len(added)-1].kind, err = p.pool.registerRemote(added[len(added)-1], name, g)
 			if err != nil {
@@ -662,8 +665,12 @@ func (p *gatewayPool) release(session string, fences []string) (released []*deli
 	if s == nil {
 		return nil
 	}
+	unanswered := make(map[*delivery]bool)
 	if fences == nil {
 		if s.request != nil {
+			for _, d := range s.request.got {
+				unanswered[d] = !d.again
+			}
 			s.request.isEnded = true
 			s.request.signal()
 			p.close(s.request)
@@ -678,9 +685,12 @@ func (p *gatewayPool) release(session string, fences []string) (released []*deli
 		if d.isOver || fences != nil && !all[d.fence] {
 			continue
 		}
-		if d.kind.guarantee == ExactlyOnce {
+		switch g := d.kind.guarantee; {
+		case g == ExactlyOnce, unanswered[d]:
 			d.refuse(errNotTaken)
-		} else {
+		case g == AtMostOnce: // its handler may have begun
+			d.refuse(fmt.Errorf("%w how it ended, and has given it back", errLost))
+		default:
 			d.refuse(errReleased)
 		}
 		released = append(released, d)

@@ -23,9 +23,9 @@ func Decode(what string, text []byte, into any) error {
 	case errors.As(err, &wrong):
 		return invalid(cmp.Or(wrong.Field, what), wrong.Rule)
 	case errors.As(err, &mismatch) && mismatch.Type == reflect.TypeFor[Duration]():
-		return invalid(fieldName(mismatch), "must be a duration such as 90s or 4h")
+		return invalid(strictjson.FieldName(mismatch), "must be a duration such as 90s or 4h")
 	case errors.As(err, &mismatch) && mismatch.Field != "":
-		return invalid(fieldName(mismatch), "must not be a "+mismatch.Value)
+		return invalid(strictjson.FieldName(mismatch), "must not be a "+mismatch.Value)
 	case err != nil:
 		return invalid(what, strings.TrimPrefix(err.Error(), "json: "))
 	}
@@ -33,15 +33,6 @@ func Decode(what string, text []byte, into any) error {
 }
 
 func invalid(field, rule string) error { return &ledger.InvalidError{Field: field, Rule: rule} }
-
-// fieldName returns the name of a field in the file, without the names of embedded structs.
-func fieldName(mismatch *json.UnmarshalTypeError) string {
-	words := strings.Split(mismatch.Field, ".")
-	for len(words) > 1 && words[0] != strings.ToLower(words[0]) {
-		words = words[1:]
-	}
-	return strings.Join(words, ".")
-}
 
 // Below returns an [*ledger.InvalidError] with its field placed below another field, whose name ends with a dot.
 func Below(field string, err error) error {

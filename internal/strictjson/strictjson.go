@@ -257,3 +257,12 @@ func escaped(text []byte) (code rune, ok bool) {
 	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
 	return rune(n), err == nil
 }
+
+// FieldName returns the name of a field in the text, without the names of embedded structs.
+func FieldName(mismatch *json.UnmarshalTypeError) string {
+	words := strings.Split(mismatch.Field, ".")
+	for len(words) > 1 && words[0] != strings.ToLower(words[0]) {
+		words = words[1:]
+	}
+	return strings.Join(words, ".")
+}
