@@ -488,7 +488,8 @@ func TestLimitBindsEachInsert(t *testing.T) {
 		insert into taskledger.event (version, attempt, shard, type, actor, kind, biz_id)
 		select 2, 0, 0, 'discarded', 'p', 'test.flooded', 'in-' || g from generate_series(1, 5) g`
 	const reschedule = `
-		select taskledger.reschedule('test.flooded', 'in-' || g, run_in => '1 microsecond') from generate_series(1, 5) g`
+		select taskledger.reschedule('test.flooded', 'in-' || g, run_in => '1 microsecond')
+		  from generate_series(1, 5) g`
 	const replace = `
 		select taskledger.enqueue('test.flooded', 'in-' || g, '{"n":1}', if_exists => 'replace')
 		  from generate_series(1, 5) g`

@@ -355,7 +355,8 @@ begin
        where o.back <= set_start_limit.burst
     )
     insert into taskledger.start_token (ring, value, n, taken_at)
-    select change, u.value, case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
+    select change, u.value,
+           case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
            case when i.behind = 0 then u.taken_at else '-infinity' end
       from used u
      cross join (values (0), (set_start_limit.burst)) i(behind)
@@ -384,8 +385,8 @@ $$;
 comment on function taskledger_internal.remove_start_limit(text) is
   'Removes a limit of starts, and returns its name if there was one.';
 
--- A snapshot of REPEATABLE READ may lack a limit, or have an earlier version of it: a start fails if a limit has been set
--- since. The row of a change that has not been committed is locked. Mostly the numbers show that there was none.
+-- A snapshot of REPEATABLE READ may lack a limit, or have an earlier version of it: a start fails if a limit has been
+-- set since. The row of a change that has not been committed is locked. Mostly the numbers show that there was none.
 -- +goose StatementBegin
 create function taskledger_internal.check_limits_are_current() returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$

@@ -5187,7 +5187,8 @@ begin
        where o.back <= set_start_limit.burst
     )
     insert into taskledger.start_token (ring, value, n, taken_at)
-    select change, u.value, case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
+    select change, u.value,
+           case when set_start_limit.per is null then 1 - u.back else u.uses + 1 - u.back end - i.behind,
            case when i.behind = 0 then u.taken_at else '-infinity' end
       from used u
      cross join (values (0), (set_start_limit.burst)) i(behind)
