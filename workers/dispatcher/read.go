@@ -43,7 +43,7 @@ const (
 func eventOf(e *ledger.Event) (dispatch.Event, bool) {
 	d := dispatch.Event{Author: e.Actor, Task: dispatch.Task{
 		Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard, Priority: e.Priority, Position: e.Position,
-		Partition: e.Partition,
+		Partition: e.Partition, OrderKey: e.OrderKey,
 	}, IsStart: e.Type == ledger.EventStarted, RecordedAt: e.RecordedAt}
 	switch e.Type.State() {
 	case ledger.StateNone:
@@ -388,15 +388,14 @@ type headRow struct {
 func (r *headRow) columns() []any {
 	return []any{(*pgquery.Repeated)(&r.Kind), (*string)(&r.BizID), (*int32)(&r.Version), (*pgquery.Repeated)(&r.Type),
 		(*int32)(&r.Attempt), (*int)(&r.Shard), (*int)(&r.Priority), (*int64)(&r.Position),
-		(*pgquery.Repeated)(&r.Partition), &r.Actor, &r.recorded,
-		&r.data, &r.meta}
+		(*pgquery.Repeated)(&r.Partition), (*pgquery.Repeated)(&r.OrderKey), &r.Actor, &r.recorded, &r.data, &r.meta}
 }
 
 // head returns the head of the row that was scanned last.
 func (r *headRow) head() head {
 	h := head{Task: dispatch.Task{
 		Key: r.Key, Version: r.Version, Attempt: r.Attempt, Shard: r.Shard, Priority: r.Priority, Position: r.Position,
-		Partition: r.Partition,
+		Partition: r.Partition, OrderKey: r.OrderKey,
 	}}
 	switch r.Type.State() {
 	case ledger.StateAvailable:

@@ -1,17 +1,17 @@
 -- The last events of tasks, as far as a dispatcher needs them.
 -- $1 kinds, $2 biz_ids: text array literals of one length. $3 size up to which args are returned.
--- Returns kind and biz_id; version, type, attempt, shard, priority, position, partition and actor of the last event;
--- and its time in microseconds since 1970, data and meta if it contains the args and they are small (otherwise 0, null
--- and '').
+-- Returns kind and biz_id; version, type, attempt, shard, priority, position, partition, order key and actor of the
+-- last event; and its time in microseconds since 1970, data and meta if it contains the args and they are small
+-- (otherwise 0, null and '').
 -- Locks nothing. Index: primary key; the lateral limit keeps the planner on it.
 select k.kind, k.biz_id, h.version, h.type::text, h.attempt, h.shard, h.priority, h.position, h.partition,
-       coalesce(h.actor, ''),
+       h.order_key, coalesce(h.actor, ''),
        case when h.has_args then (date_part('epoch', h.recorded_at) * 1e6)::bigint else 0 end,
        case when h.has_args then h.data end, case when h.has_args then coalesce(h.meta::text, '') else '' end
   from unnest($1::text::text[], $2::text::text[]) as k(kind, biz_id)
  cross join lateral (
-   select e.version, e.type, e.attempt, e.shard, e.priority, e.position, e.partition, e.actor, e.recorded_at,
-          e.data::text as data, e.meta,
+   select e.version, e.type, e.attempt, e.shard, e.priority, e.position, e.partition, e.order_key,
+          e.actor, e.recorded_at, e.data::text as data, e.meta,
           e.type = 'enqueued' and octet_length(e.data::text) <= $3::bigint as has_args
      from taskledger.event e
     where e.kind = k.kind and e.biz_id = k.biz_id

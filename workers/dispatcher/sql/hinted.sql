@@ -4,13 +4,14 @@
 -- Locks nothing. Indexes: position, primary key; the limits keep the planner on them, even if the table was small when
 -- the plan was made.
 select e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard, e.priority, e.position, e.partition,
-       coalesce(e.actor, ''),
+       e.order_key, coalesce(e.actor, ''),
        case when e.has_args then (date_part('epoch', e.recorded_at) * 1e6)::bigint else 0 end,
        case when e.has_args then e.data end, case when e.has_args then coalesce(e.meta::text, '') else '' end
   from unnest($1::text::bigint[]) as p(position)
  cross join lateral (
-   select e.kind, e.biz_id, e.version, e.type, e.attempt, e.shard, e.priority, e.position, e.partition, e.actor,
-          e.recorded_at, e.xid, e.data::text as data, e.meta, octet_length(e.data::text) <= $3::bigint as has_args
+   select e.kind, e.biz_id, e.version, e.type, e.attempt, e.shard, e.priority, e.position, e.partition,
+          e.order_key, e.actor, e.recorded_at, e.xid, e.data::text as data, e.meta,
+          octet_length(e.data::text) <= $3::bigint as has_args
      from taskledger.event e
     where e.position >= p.position
     order by e.position
