@@ -5,9 +5,10 @@
 --   start_limits_set           drawn from by set_start_limit
 --   start_limit_change         written by set_start_limit
 --   permit, start_token        written by the trigger of event, by set_start_limit, remove_permits and tidy_tokens
+--   partition_weight           written by ledger and remove_partition_weight (limit --partition --weight)
 --
--- Other packages read the views limited_kinds, start_limits, permits, recent_starts and limit_use, and call
--- remove_permits and tidy_tokens.
+-- Other packages read the views limited_kinds, start_limits, permits, recent_starts, limit_use and partition_weights,
+-- and call remove_permits and tidy_tokens.
 --
 -- A limit has a name, and covers kinds. A kind's own limit has the kind's name. A limit per partition or order key has
 -- a count of its own for each value of that column, and does not apply to tasks without one. The trigger
@@ -1048,6 +1049,41 @@ $$;
 comment on function taskledger_internal.tidy_tokens(integer) is
   'Removes old uses of tokens, at most how_many of each sort, and makes tokens usable whose last use is in the future '
   'or is not known to starts. Returns how many rows it has removed.';
+
+-- The shares of partitions. A dispatcher reads all of them each time that it reads the limits.
+create table taskledger.partition_weight (
+  partition  text collate "C" primary key check (octet_length(partition) between 1 and 64
+                                                 and partition !~ '[\u0001-\u001f\u007f-\u009f]'),
+  weight     numeric not null check (weight between 0.01 and 100),
+  actor      text not null,
+  updated_at timestamptz not null default clock_timestamp()
+             check (updated_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'));
+
+comment on table taskledger.partition_weight is
+  'The weights of partitions, as set by operators. A partition without a row has the weight 1. While two partitions '
+  'have waiting tasks of a kind and priority, these begin in proportion to the weights.';
+
+create view taskledger.partition_weights as
+select w.partition, w.weight, w.actor, w.updated_at from taskledger.partition_weight w;
+
+comment on view taskledger.partition_weights is 'The partitions with a weight other than the default of 1.';
+
+-- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.remove_partition_weight(partition text) returns setof text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.partition_weight w
+   where w.partition = remove_partition_weight.partition
+  returning w.partition;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.remove_partition_weight(text) is
+  'Removes the weight of a partition, and returns the partition if it had one.';
 
 revoke all on all tables in schema taskledger from public;
 revoke all on all sequences in schema taskledger from public;

@@ -38,6 +38,7 @@ grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload t
    operator, reader, archiver;
 grant select on taskledger.limited_kinds, taskledger.start_limits to producer, worker, relay, operator, reader,
    archiver;
+grant select on taskledger.partition_weight, taskledger.partition_weights to relay, operator, reader, archiver;
 grant select on taskledger.permit, taskledger.start_token, taskledger.permits, taskledger.recent_starts,
    taskledger.limit_use to relay, operator, reader, archiver;
 -- The view permits calls the first.
@@ -100,12 +101,14 @@ grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on ta
 grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused_at, paused_by,
    pause_reason, revision, actor, updated_at) on taskledger.schedule to operator;
 grant update (max_waiting, policy, retry_after_ms, actor, updated_at) on taskledger.kind_limit to operator;
+grant update (weight, actor, updated_at) on taskledger.partition_weight to operator;
 grant update (discarded) on taskledger.parked to operator;
 grant update (actor, reason) on taskledger.pause to operator;
-grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.pause to operator;
+grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.partition_weight, taskledger.pause to operator;
 grant execute on function taskledger_internal.remove_permits, taskledger_internal.tidy_tokens to relay;
 grant execute on function taskledger_internal.remove_schedule, taskledger_internal.remove_limit,
-   taskledger_internal.set_start_limit, taskledger_internal.remove_start_limit, taskledger_internal.remove_pause,
+   taskledger_internal.set_start_limit, taskledger_internal.remove_start_limit,
+   taskledger_internal.remove_partition_weight, taskledger_internal.remove_pause,
    taskledger_internal.remove_parked, taskledger_internal.remove_illegal_events to operator;
 
 -- The seal. Only the owner replaces salts, by taskledger.erase_salts: its rows cannot be changed otherwise.

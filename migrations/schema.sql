@@ -4792,6 +4792,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.remove_parked(positions bigint[]) IS 'Removes events from the list of those that cannot be published, except discarded ones, and returns their positions.';
 
+CREATE FUNCTION taskledger_internal.remove_partition_weight(partition text) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.partition_weight w
+   where w.partition = remove_partition_weight.partition
+  returning w.partition;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.remove_partition_weight(partition text) IS 'Removes the weight of a partition, and returns the partition if it had one.';
+
 CREATE FUNCTION taskledger_internal.remove_pause(kind text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -6666,6 +6681,27 @@ CREATE VIEW taskledger.parked_events AS
 
 COMMENT ON VIEW taskledger.parked_events IS 'The events that the relay could not publish, except discarded ones.';
 
+CREATE TABLE taskledger.partition_weight (
+    partition text NOT NULL COLLATE pg_catalog."C",
+    weight numeric NOT NULL,
+    actor text NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT partition_weight_partition_check CHECK ((((octet_length(partition) >= 1) AND (octet_length(partition) <= 64)) AND (partition !~ '[\u0001-\u001f\u007f-\u009f]'::text))),
+    CONSTRAINT partition_weight_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT partition_weight_weight_check CHECK (((weight >= 0.01) AND (weight <= (100)::numeric)))
+);
+
+COMMENT ON TABLE taskledger.partition_weight IS 'The weights of partitions, as set by operators. A partition without a row has the weight 1. While two partitions have waiting tasks of a kind and priority, these begin in proportion to the weights.';
+
+CREATE VIEW taskledger.partition_weights AS
+ SELECT w.partition,
+    w.weight,
+    w.actor,
+    w.updated_at
+   FROM taskledger.partition_weight w;
+
+COMMENT ON VIEW taskledger.partition_weights IS 'The partitions with a weight other than the default of 1.';
+
 CREATE TABLE taskledger.pause (
     kind text NOT NULL COLLATE pg_catalog."C",
     since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -7046,6 +7082,9 @@ ALTER TABLE ONLY taskledger.over_limit
 
 ALTER TABLE ONLY taskledger.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY ("position");
+
+ALTER TABLE ONLY taskledger.partition_weight
+    ADD CONSTRAINT partition_weight_pkey PRIMARY KEY (partition);
 
 ALTER TABLE ONLY taskledger.pause
     ADD CONSTRAINT pause_pkey PRIMARY KEY (kind);

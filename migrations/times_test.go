@@ -57,6 +57,7 @@ func TestUnreadableTimesAreRefused(t *testing.T) {
 		insert into taskledger.kind_limit (kind, max_waiting, policy, retry_after_ms, actor)
 		values ('a', 1, 'reject', 0, 'op');
 		select taskledger_internal.set_start_limit('a', '{a}', '{1}', null, 1, null, null, null, 'op');
+		insert into taskledger.partition_weight (partition, weight, actor) values ('a', 2, 'op');
 		insert into taskledger.token (id, name, role) values ('a', 'a', 'viewer')`)
 	operator := ledgertest.As(t, owner, "operator", "worker")
 	for _, c := range columns {

@@ -85,7 +85,7 @@ func step(ctx context.Context, tx pgx.Tx, random *rand.Rand) error {
 		return err
 	}
 	may := slices.DeleteFunc(ledger.Transitions(), func(t ledger.Transition) bool {
-		return !slices.Contains(t.From, task.State)
+		return !slices.Contains(t.From, task.State) || t.Type == ledger.EventLinedUp // which only an enqueue appends
 	})
 	if len(may) == 0 {
 		return nil

@@ -1,12 +1,15 @@
 package workers_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
 )
 
 // in returns entries of a partition.
@@ -56,6 +59,71 @@ func testPartitionsTakeTurns(b *bundle, list func(*bundle)) {
 	close(w.gate)
 	b.AwaitSucceeded(200 + 1 + 2 + 1 + 2 + 1)
 	ledgertest.Check(t, b.DB)
+}
+
+// Partitions get shares by the weights that an operator sets, also while dispatcher and worker run.
+func TestPartitionsShareByWeight(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, partition := range []string{"big", "even", "tiny"} {
+		b.enqueue(0, nil, in(partition, numbered(partition, 200)...)...)
+	}
+	set := func(partition string, weight float64) {
+		t.Helper()
+		if err := ledger.SetPartitionWeight(t.Context(), b.DB, partition, weight, "op"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("big", 3)
+	set("tiny", 0.01)
+	b.Dispatch()
+	w := newInTurn(b)
+	wantShares(t, "3:1", w.next(60), map[string]int{"big": 45, "even": 15})
+	set("big", 0.25)
+	if isKnown, err := ledger.RemovePartitionWeight(t.Context(), b.DB, "tiny"); !isKnown || err != nil {
+		t.Fatal(isKnown, err)
+	}
+	w.reread()
+	w.next(16) // in which the low partitions make up for nothing, and the one that was ahead waits
+	wantShares(t, "1:4:4", w.next(90), map[string]int{"big": 10, "even": 40, "tiny": 40})
+	close(w.gate)
+	b.AwaitSucceeded(3*200 + 1)
+	ledgertest.Check(t, b.DB)
+}
+
+// wantShares reports an error if a partition has got more than two tasks more or less than its share.
+func wantShares(t *testing.T, what string, begun []string, want map[string]int) {
+	t.Helper()
+	got := map[string]int{}
+	for _, id := range begun {
+		partition, _, _ := strings.Cut(id, "-")
+		got[partition]++
+	}
+	for _, partition := range []string{"big", "even", "tiny"} {
+		if d := got[partition] - want[partition]; d < -2 || d > 2 {
+			t.Errorf("%s: %v began, want %v", what, got, want)
+		}
+	}
+}
+
+// reread returns when the dispatcher has read the weights since the call: with the sessions, among which it finds
+// another worker.
+func (w *inTurn) reread() {
+	w.T.Helper()
+	late := ledger.MustKind[orderArgs]("test.late")
+	begun := make(chan struct{}, 1)
+	w.Work(workers.Config{}, func(p *workers.Pool) error {
+		return p.Register(workers.Handle(late, func(context.Context, *workers.Job, orderArgs) error {
+			begun <- struct{}{}
+			return nil
+		}, nil))
+	})
+	try(late.Enqueue(w.Context(), w.DB, "1", orderArgs{}, nil))(w.T)
+	select {
+	case <-begun:
+	case <-time.After(time.Minute):
+		w.T.Fatal("the task of the late worker has not begun")
+	}
 }
 
 // enqueueIn enqueues tasks of a partition, and returns when the dispatcher has them.

@@ -19,11 +19,18 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// limit contains the limits with one name as JSON: a kind's limit of waiting tasks, and a limit of starts.
+// limit contains the limits with one name as JSON: a kind's limit of waiting tasks, a limit of starts, and the weight
+// of a partition.
 type limit struct {
 	Name string `json:"name"`
+	partitionWeight
 	*overloadLimit
 	*startLimit
+}
+
+// partitionWeight is the weight of the partition with the name.
+type partitionWeight struct {
+	Weight float64 `json:"partition_weight,omitempty"`
 }
 
 // overloadLimit is the limit of waiting tasks.
@@ -73,6 +80,10 @@ func readLimits(ctx context.Context, db ledger.DB, after string, n int) ([]usedL
 	if err != nil {
 		return nil, err
 	}
+	weights, err := ledger.ReadPartitionWeights(ctx, db, after, n)
+	if err != nil {
+		return nil, err
+	}
 	byName := make(map[string]usedLimit)
 	for _, l := range waiting {
 		name := string(l.Kind)
@@ -89,13 +100,24 @@ func readLimits(ctx context.Context, db ledger.DB, after string, n int) ([]usedL
 		}
 		byName[l.Name] = u
 	}
+	for _, w := range weights {
+		u := byName[w.Partition]
+		u.Name, u.Weight = w.Partition, w.Weight
+		byName[w.Partition] = u
+	}
 	all := slices.SortedFunc(maps.Values(byName), func(a, b usedLimit) int { return cmp.Compare(a.Name, b.Name) })
 	return all[:min(n, len(all))], nil
 }
 
 // row returns the row of a table.
 func (u usedLimit) row() table.Row {
-	r := table.Row{u.Name, "", "", count(u.Waiting), "", "", "", "", "", "", ""}
+	r := table.Row{u.Name, "", "", count(u.Waiting), "", "", "", "", "", "", "", ""}
+	if u.Weight > 0 {
+		r[11] = weightText(u.Weight)
+		if u.overloadLimit == nil && u.startLimit == nil {
+			r[3] = "" // of a kind
+		}
+	}
 	if l := u.overloadLimit; l != nil {
 		r[4], r[5] = count(l.MaxWaiting), l.Policy
 	}
@@ -146,8 +168,8 @@ func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) er
 			return
 		}
 		header := []any{"name", "kinds", "per", "waiting", "at most", "policy", "running", "concurrency", "since",
-			"rate", "next start"}
-		t := newTable(header, 4, 5, 7, 8)
+			"rate", "next start", "partition weight"}
+		t := newTable(header, 4, 5, 7, 8, 12)
 		for _, l := range all {
 			t.AppendRow(l.row())
 		}
@@ -277,13 +299,46 @@ func startText(name string, l *ledger.StartLimit) string {
 	return text
 }
 
+// weightFlags are the flags of a partition's weight.
+type weightFlags struct {
+	partition, weight string
+}
+
+func weightText(weight float64) string { return strconv.FormatFloat(weight, 'f', -1, 64) }
+
+// set sets or removes the weight, and prints it.
+func (f weightFlags) set(ctx context.Context, a *app, actor string) error {
+	weight, err := strconv.ParseFloat(f.weight, 64)
+	if f.weight != "none" && err != nil {
+		return &ledger.InvalidError{Field: "weight", Value: f.weight, Rule: "must be a number, or none"}
+	}
+	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		if f.weight == "none" {
+			_, err = ledger.RemovePartitionWeight(ctx, pool, f.partition)
+			weight = 1
+		} else {
+			err = ledger.SetPartitionWeight(ctx, pool, f.partition, weight, actorOr(actor))
+		}
+		if err != nil {
+			return err
+		}
+		return a.print(struct {
+			Partition string `json:"partition"`
+			partitionWeight
+		}{f.partition, partitionWeight{weight}}, func(w io.Writer) {
+			fmt.Fprintf(w, "partition %s has the weight %s\n", plain(f.partition), weightText(weight))
+		})
+	})
+}
+
 func newLimitCommand(a *app) *cobra.Command {
 	var l ledger.Limit
 	var starts startFlags
+	var weight weightFlags
 	var policy, actor string
 	cmd := &cobra.Command{
-		Use:   "limit NAME [MAX_WAITING]",
-		Short: "Limit how many tasks may run or start, and how many of a kind may wait",
+		Use:   "limit [NAME] [MAX_WAITING]",
+		Short: "Limit how many tasks may run, start or wait, and set shares of partitions",
 		Long: `Limit how many tasks may run at a time, with --concurrency, and how many may start in a period, with
 --rate, over all workers. NAME is a kind, or a name of your choice with the kinds that share the limit in
 --kinds. With --per, each partition or order key has a count of its own. Flags that are not given stay as
@@ -297,21 +352,34 @@ Limit how many tasks of a kind may wait, for all producers. Above the limit the 
   caller_runs     the producer runs the handler (workers.Caller in Go; otherwise the enqueue fails)
 
 The limit counts the tasks that the projector has counted: for a task that is due later, also the
-scheduled ones. See docs/overload.md.`,
+scheduled ones. See docs/overload.md.
+
+Set the weight of a partition with --partition and --weight, without NAME: while partitions have waiting
+tasks of a kind and priority, these begin in proportion to the weights. The default is 1. See
+docs/overload.md.`,
 		Example: "  taskledger limit coupon.send 100000\n" +
 			"  taskledger limit price.refresh 50 --policy discard_oldest\n" +
 			"  taskledger limit partner.call --concurrency 5\n" +
 			"  taskledger limit partner-x --kinds order.send,order.track:2 --rate 100/m --burst 10\n" +
 			"  taskledger limit report.make --per partition --concurrency 2\n" +
-			"  taskledger limit partner.call --concurrency none",
+			"  taskledger limit partner.call --concurrency none\n" +
+			"  taskledger limit --partition tenant-7 --weight 3\n" +
+			"  taskledger limit --partition tenant-7 --weight none",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 1 || len(args) > 2 {
-				return usagef("%s takes KIND and, at most, MAX_WAITING", cmd.CommandPath()).
+			isWeight := cmd.Flags().Changed("weight")
+			switch {
+			case isWeight && len(args) > 0:
+				return usagef("%s takes no NAME with --weight", cmd.CommandPath()).hinted("usage: %s", cmd.UseLine())
+			case !isWeight && (len(args) < 1 || len(args) > 2):
+				return usagef("%s takes NAME and, at most, MAX_WAITING", cmd.CommandPath()).
 					hinted("usage: %s", cmd.UseLine())
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if weight.weight != "" {
+				return weight.set(cmd.Context(), a, actor)
+			}
 			l.Kind, l.Policy = ledger.Kind(args[0]), ledger.OverloadPolicy(policy)
 			starts.isPer, starts.isBurst = cmd.Flags().Changed("per"), cmd.Flags().Changed("burst")
 			isWaiting := len(args) == 2
@@ -376,6 +444,9 @@ scheduled ones. See docs/overload.md.`,
 		"kinds that share the limit, KIND:WEIGHT if a start counts as several of the rate (default NAME)")
 	cmd.Flags().StringVar(&starts.per, "per", "",
 		"partition or order-key: each has a count of its own; none: one count")
+	cmd.Flags().StringVar(&weight.partition, "partition", "", "the partition whose weight to set")
+	cmd.Flags().StringVar(&weight.weight, "weight", "", fmt.Sprintf("the partition's share, %v to %v; none: 1",
+		ledger.MinPartitionWeight, ledger.MaxPartitionWeight))
 	cmd.Flags().StringVar(&policy, "policy", string(ledger.Reject), "reject, discard, discard_oldest or caller_runs")
 	policies := []string{string(ledger.Reject), string(ledger.Discard), string(ledger.DiscardOldest),
 		string(ledger.CallerRuns)}
@@ -385,6 +456,11 @@ scheduled ones. See docs/overload.md.`,
 	addDuration(cmd.Flags(), &l.RetryAfter, "retry-after",
 		"delay after which a rejected producer should retry, as a hint")
 	refuseZero(cmd.Flags(), "policy", "retry-after", "burst")
+	refuseZero(cmd.Flags(), "partition", "weight")
+	cmd.MarkFlagsRequiredTogether("partition", "weight")
+	for _, of := range []string{"concurrency", "rate", "burst", "kinds", "per", "policy", "retry-after"} {
+		cmd.MarkFlagsMutuallyExclusive("weight", of)
+	}
 	addActorFlag(cmd, &actor)
 	return cmd
 }

@@ -143,10 +143,11 @@ type Sessions struct {
 	known map[string]*Session // by the digest of the lease's detail; nil: the detail is malformed
 }
 
-// Conditions are the kinds that are not offered without restriction.
+// Conditions determine which tasks are offered, and in which shares.
 type Conditions struct {
-	Paused map[ledger.Kind]bool
-	Limits []StartLimit
+	Paused  map[ledger.Kind]bool
+	Limits  []StartLimit
+	Weights map[string]float64 // by partition; 1 without an entry
 }
 
 // StartLimit is a limit of starts, as a dispatcher needs it.
@@ -160,7 +161,7 @@ type StartLimit struct {
 	WindowUS   int64           `json:"window_us"`
 }
 
-// Read returns the sessions of the live workers, and the conditions of kinds. It skips malformed leases, which other
+// Read returns the sessions of the live workers, and the conditions. It skips malformed leases, which other
 // programs can write. The caller must not change data to which the sessions refer.
 func (r *Sessions) Read(ctx context.Context, db ledger.DB) (all []Session, c Conditions, err error) {
 	rows, err := db.Query(ctx, sessionsSQL, pgarray.Of(slices.Collect(maps.Keys(r.known))...))
@@ -172,13 +173,13 @@ func (r *Sessions) Read(ctx context.Context, db ledger.DB) (all []Session, c Con
 	current := map[string]*Session{}
 	for rows.Next() {
 		var kinds []string
-		var limits string
+		var limits, weights string
 		var read Session
 		var digest, key, shards string
 		var isValid bool
 		var term int64
-		err := rows.Scan(&kinds, &limits, &read.Worker, &term, &digest, &isValid, &key, &read.Capacity,
-			&read.Kinds, &shards)
+		err := rows.Scan(&kinds, &limits, &weights, &read.Worker, &term, &digest, &isValid, &key,
+			&read.Capacity, &read.Kinds, &shards)
 		if err != nil {
 			return nil, c, pgerr.Explain("read the sessions of workers", err)
 		}
@@ -188,6 +189,11 @@ func (r *Sessions) Read(ctx context.Context, db ledger.DB) (all []Session, c Con
 		if limits != "" && c.Limits == nil {
 			if err := json.Unmarshal([]byte(limits), &c.Limits); err != nil {
 				return nil, c, &ledger.CorruptError{What: "limits of starts", Err: err}
+			}
+		}
+		if weights != "" && c.Weights == nil {
+			if err := json.Unmarshal([]byte(weights), &c.Weights); err != nil {
+				return nil, c, &ledger.CorruptError{What: "weights of partitions", Err: err}
 			}
 		}
 		if read.Worker == "" {

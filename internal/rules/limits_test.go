@@ -53,10 +53,11 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 		_, _, err := ledger.ReadBack(ctx, nil, ledger.Range{}, ledger.BackOptions{Limit: limit})
 		return err
 	},
-	"ledger.ReadStartLimits": after(ledger.ReadStartLimits, ""),
-	"ledger.ReadLimits":      after(ledger.ReadLimits, ""),
-	"operator.ReadPaused":    after(operator.ReadPaused, ""),
-	"outbox.ReadParked":      after(outbox.ReadParked, 0),
+	"ledger.ReadStartLimits":      after(ledger.ReadStartLimits, ""),
+	"ledger.ReadPartitionWeights": after(ledger.ReadPartitionWeights, ""),
+	"ledger.ReadLimits":           after(ledger.ReadLimits, ""),
+	"operator.ReadPaused":         after(operator.ReadPaused, ""),
+	"outbox.ReadParked":           after(outbox.ReadParked, 0),
 	"outbox.ReadSubscriberParked": func(ctx context.Context, limit int) error {
 		_, err := outbox.ReadSubscriberParked(ctx, nil, "mails", outbox.EventName{}, limit)
 		return err

@@ -35,6 +35,7 @@ var tables = map[string]string{
 	"limited_kind":       "ledger",
 	"start_limits_set":   "ledger",
 	"start_limit_change": "ledger",
+	"partition_weight":   "ledger",
 	"permit":             "ledger",
 	"start_token":        "ledger",
 	"login":              "ledger",

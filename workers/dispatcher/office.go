@@ -307,6 +307,7 @@ func (o *office) joinAll(all []lease.Session, c lease.Conditions) (hasReports bo
 	}
 	o.machine.Pause(c.Paused)
 	o.machine.Limit(limitsOf(c.Limits))
+	o.machine.SetWeights(c.Weights)
 	o.machine.Retry()
 	o.hasLimits = len(c.Limits) > 0
 	o.match()

@@ -1,10 +1,10 @@
--- Selects the paused kinds, the limits of starts (JSON), and next to them the live workers: for
--- how many milliseconds each lives after a renewal, and the digest of its lease's detail. The columns after that are
--- read only if $1 does not contain the digest, because to check 1,000 kinds takes 30 ms: whether the detail is valid,
--- the worker's public key (hex; '' if it claims tasks itself), how many tasks it may hold, its kinds and shards.
--- Without workers, one row with '' as worker. $1 a text array literal. Locks nothing.
+-- Selects the paused kinds, the limits of starts and the weights of partitions (JSON), and next to them the live
+-- workers: for how many milliseconds each lives after a renewal, and the digest of its lease's detail. The columns
+-- after that are read only if $1 does not contain the digest, because to check 1,000 kinds takes 30 ms: whether the
+-- detail is valid, the worker's public key (hex; '' if it claims tasks itself), how many tasks it may hold, its kinds
+-- and shards. Without workers, one row with '' as worker. $1 a text array literal. Locks nothing.
 -- Reads small tables as a whole.
-select p.kinds, c.limits, coalesce(w.worker, ''), coalesce(w.term_ms, 0), coalesce(w.digest, ''),
+select p.kinds, c.limits, v.weights, coalesce(w.worker, ''), coalesce(w.term_ms, 0), coalesce(w.digest, ''),
        coalesce(d.kinds is not null, false), coalesce(d.key, ''), coalesce(d.capacity, 0), coalesce(d.kinds, '{}'),
        coalesce(d.shards, '')
   from (select coalesce(array_agg(k.kind order by k.kind), '{}') as kinds from taskledger.paused_kinds k) p
@@ -14,6 +14,8 @@ select p.kinds, c.limits, coalesce(w.worker, ''), coalesce(w.term_ms, 0), coales
              coalesce(l.max_running, -1), 'burst', coalesce(l.burst, 0), 'window_us', coalesce(l.window_us, 0))
              order by l.name)::text, '') as limits
       from taskledger.start_limits l) c
+ cross join (
+    select coalesce(json_object_agg(w.partition, w.weight)::text, '') as weights from taskledger.partition_weights w) v
   left join (
     select l.holder as worker, (extract(epoch from l.term) * 1000)::bigint as term_ms, l.detail,
            encode(sha256(convert_to(l.detail::text, 'UTF8')), 'hex') as digest

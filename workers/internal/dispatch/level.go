@@ -294,11 +294,7 @@ func (l *level) serve(t *task, shards ledger.ShardSet, weights map[string]float6
 	if l.partitions == nil {
 		return
 	}
-	cost := 1.0
-	if weight := weights[t.Partition]; weight > 0 {
-		cost /= weight
-	}
-	l.order(shards).serve(l.known(t.Partition), cost)
+	l.order(shards).serve(l.known(t.Partition), costOf(weights, t.Partition))
 }
 
 // order returns the order of the lanes among the workers of shards.

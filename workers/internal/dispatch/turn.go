@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"container/heap"
+	"maps"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -112,5 +113,43 @@ func (l *lane) isPast() bool {
 }
 
 // SetWeights sets the weights of partitions. A partition without one has the weight 1, and gets half as many offers as
-// one of weight 2 while both have tasks.
-func (d *Dispatcher) SetWeights(weights map[string]float64) { d.weights = weights }
+// one of weight 2 while both have tasks. The map must not be changed afterwards.
+func (d *Dispatcher) SetWeights(weights map[string]float64) {
+	if maps.Equal(d.weights, weights) {
+		return
+	}
+	d.weights = weights
+	for _, q := range d.queues {
+		for i := range q.levels {
+			q.levels[i].reweigh(weights)
+		}
+	}
+}
+
+// reweigh lets no lane wait longer for its next turn than its present weight demands: at a low weight before, its last
+// offer may have cost many turns.
+func (l *level) reweigh(weights map[string]float64) {
+	if l.partitions == nil {
+		return
+	}
+	l.plain.reweigh(costOf(weights, ""))
+	for partition, one := range l.lanes {
+		one.reweigh(costOf(weights, partition))
+	}
+}
+
+func (l *lane) reweigh(cost float64) {
+	for _, t := range l.turns {
+		if t.virtual = min(t.virtual, t.of.now+cost); t.index >= 0 {
+			heap.Fix(&t.of.turns, t.index)
+		}
+	}
+}
+
+// costOf returns how much virtual time an offer of a partition's task takes.
+func costOf(weights map[string]float64, partition string) float64 {
+	if weight := weights[partition]; weight > 0 {
+		return 1 / weight
+	}
+	return 1
+}
