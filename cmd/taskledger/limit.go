@@ -304,6 +304,9 @@ type weightFlags struct {
 	partition, weight string
 }
 
+// flagsOfLimits are the flags that a weight does not take.
+var flagsOfLimits = []string{"concurrency", "rate", "burst", "kinds", "per", "policy", "retry-after"}
+
 func weightText(weight float64) string { return strconv.FormatFloat(weight, 'f', -1, 64) }
 
 // set sets or removes the weight, and prints it.
@@ -366,10 +369,16 @@ docs/overload.md.`,
 			"  taskledger limit --partition tenant-7 --weight 3\n" +
 			"  taskledger limit --partition tenant-7 --weight none",
 		Args: func(cmd *cobra.Command, args []string) error {
-			isWeight := cmd.Flags().Changed("weight")
+			isWeight := cmd.Flags().Changed("partition")
 			switch {
+			case isWeight != cmd.Flags().Changed("weight"):
+				return usagef("--partition and --weight need each other").hinted("usage: %s", cmd.UseLine())
 			case isWeight && len(args) > 0:
-				return usagef("%s takes no NAME with --weight", cmd.CommandPath()).hinted("usage: %s", cmd.UseLine())
+				return usagef("%s takes no NAME with --partition and --weight", cmd.CommandPath()).
+					hinted("usage: %s", cmd.UseLine())
+			case isWeight && slices.ContainsFunc(flagsOfLimits, cmd.Flags().Changed):
+				return usagef("--partition and --weight set no limit: leave out --%s",
+					strings.Join(flagsOfLimits, ", --")).hinted("usage: %s", cmd.UseLine())
 			case !isWeight && (len(args) < 1 || len(args) > 2):
 				return usagef("%s takes NAME and, at most, MAX_WAITING", cmd.CommandPath()).
 					hinted("usage: %s", cmd.UseLine())
@@ -457,10 +466,6 @@ docs/overload.md.`,
 		"delay after which a rejected producer should retry, as a hint")
 	refuseZero(cmd.Flags(), "policy", "retry-after", "burst")
 	refuseZero(cmd.Flags(), "partition", "weight")
-	cmd.MarkFlagsRequiredTogether("partition", "weight")
-	for _, of := range []string{"concurrency", "rate", "burst", "kinds", "per", "policy", "retry-after"} {
-		cmd.MarkFlagsMutuallyExclusive("weight", of)
-	}
 	addActorFlag(cmd, &actor)
 	return cmd
 }
