@@ -136,6 +136,7 @@ func TestBadInput(t *testing.T) {
 		{name: "no place of a stream", path: "/v1/events?after=", headers: []string{"Accept", "text/event-stream"},
 			field: "after"},
 		{name: "no wait", path: "/v1/tasks/a.b/1?wait=", field: "wait"},
+		{name: "partition", path: "/v1/tasks?partition=" + strings.Repeat("x", 65), field: "partition"},
 		{name: "tag", path: "/v1/tasks?tag=" + strings.Repeat("x", 256), field: "tag"},
 		{name: "NUL in the tag", path: "/v1/tasks?tag=%00", field: "tag"},
 		{name: "pattern and caller", path: "/v1/tasks?kind=*", field: "kind"},

@@ -23,6 +23,7 @@ func TestSearchBox(t *testing.T) {
 		`error:"partner is" since:3d`:      "error=partner+is&since=3d&state=dead",
 		"kind:coupon.send state:available": "kind=coupon.send&state=available",
 		"tag:vip actor:shop":               "actor=shop&state=dead&tag=vip",
+		"partition:tenant-7":               "partition=tenant-7&state=dead",
 	} {
 		p := b.get("/tasks?state=dead&q=" + url.QueryEscape(text))
 		if to := p.header.Get("Location"); p.status != http.StatusSeeOther || to != "/tasks?"+want {
@@ -34,6 +35,7 @@ func TestSearchBox(t *testing.T) {
 	if strings.Contains(p.body, "all…") {
 		t.Error("the page offers an act on all tasks of a filter that the act does not know")
 	}
+	b.want(b.get("/tasks?partition=tenant-7"), http.StatusOK, "No task matches", "partition: tenant-7")
 	b.want(b.get("/tasks?state=dead&error=mailer"), http.StatusOK, "No task matches", "Clear the search")
 	b.want(b.get("/tasks?state=dead"), http.StatusOK, `Dead<small>4</small>`)
 }

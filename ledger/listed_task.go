@@ -11,6 +11,8 @@ type ListedTask struct {
 	Version    Version   `json:"version"`
 	Attempt    Attempt   `json:"attempt"`
 	Failures   int       `json:"failures"`
+	Priority   Priority  `json:"priority"`            // by which the task is ordered: 1 to 4
+	Partition  string    `json:"partition,omitempty"` // of its last event
 	EnqueuedAt time.Time `json:"enqueued_at"`
 	UpdatedAt  time.Time `json:"updated_at"`
 	Error      string    `json:"error,omitempty"` // of its last failed or buried event

@@ -99,7 +99,8 @@ func (s Search) read(ctx context.Context, db ledger.DB, limit int) (page []ledge
 	page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t ledger.ListedTask, err error) {
 		err = row.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State),
 			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
-			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt), &walked)
+			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt),
+			(*int)(&t.Priority), &t.Partition, &walked)
 		return t, err
 	})
 	return page, walked, err

@@ -48,6 +48,8 @@ type Filter struct {
 	// exceptional states without Tag, for which there is an index. Default: 100,000, the maximum; with Tag, a tenth of
 	// it.
 	Walk int
+	// Partition of the task, as of its last event. Default: all.
+	Partition string
 	// IsWithoutOwn leaves out the tasks of taskledger itself, whose kinds begin with "taskledger.".
 	IsWithoutOwn bool
 }
@@ -80,6 +82,8 @@ func (f Filter) validate() error {
 	case !f.From.IsZero() && !f.To.IsZero() && f.From.After(f.To):
 		return &ledger.InvalidError{Field: "from", Value: f.From.Format(time.RFC3339Nano),
 			Rule: "must not be after " + f.To.Format(time.RFC3339Nano) + ", where the range ends"}
+	case ledger.CheckPartition(f.Partition) != nil:
+		return ledger.CheckPartition(f.Partition)
 	case f.After < 0:
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}
@@ -154,7 +158,7 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
 		}
 	}
 	args := []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit), f.Prefix, f.Actor, tag, f.Error,
-		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn)}
+		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn), f.Partition}
 	if walks {
 		args = append(args, int64(f.Walk), int64(after))
 	}
@@ -196,6 +200,7 @@ func (f Filter) isTagged(ctx context.Context, db ledger.DB) (bool, error) {
 func scanTask(row pgx.CollectableRow) (t ledger.ListedTask, err error) {
 	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard),
 		(*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
-		pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt))
+		pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt),
+		(*int)(&t.Priority), &t.Partition)
 	return t, err
 }

@@ -16,15 +16,24 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
+// partitionOf returns the partition of the n-th task: p1, p2 or none.
+func partitionOf(n int) string {
+	if n%3 == 0 {
+		return ""
+	}
+	return fmt.Sprintf("p%d", n%3)
+}
+
 func TestList(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
-	// The n-th task is of kind n mod 2 and in state n mod 4.
+	// The n-th task is of kind n mod 2, in partition n mod 3 and in state n mod 4.
 	ends := []ledger.EventType{"", ledger.EventStarted, ledger.EventSucceeded, ledger.EventBuried}
 	for n := range 40 {
 		key := ledger.Key{Kind: ledger.Kind(fmt.Sprintf("k%d", n%2)),
 			BizID: ledger.BizID(fmt.Sprintf("%02d", (n*7)%40))}
-		if _, err := ledger.Enqueue(t.Context(), pool, key, nil, nil); err != nil {
+		o := &ledger.EnqueueOptions{Partition: partitionOf(n), Meta: ledger.Meta{Tags: []string{"t"}}}
+		if _, err := ledger.Enqueue(t.Context(), pool, key, nil, o); err != nil {
 			t.Fatal(err)
 		}
 		if end := ends[n%4]; end != "" {
@@ -44,18 +53,26 @@ func TestList(t *testing.T) {
 		{Kind: "k1", State: ledger.StateDead},
 		{Kind: "k0", State: ledger.StateDead},
 		{Kind: "absent"},
+		{Partition: "p1"},
+		{Partition: "p1", Tag: "t"},
+		{Partition: "p2", State: ledger.StateAvailable},
+		{Partition: "p2", State: ledger.StateDead},
+		{Partition: "p"},
 	} {
 		var want []ledger.BizID
 		for n := 39; n >= 0; n-- {
 			state := []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateSucceeded,
 				ledger.StateDead}[n%4]
-			if (f.Kind == "" || f.Kind == ledger.Kind(fmt.Sprintf("k%d", n%2))) && (f.State == "" || f.State == state) {
+			if (f.Kind == "" || f.Kind == ledger.Kind(fmt.Sprintf("k%d", n%2))) &&
+				(f.State == "" || f.State == state) &&
+				(f.Partition == "" || f.Partition == partitionOf(n)) {
 				want = append(want, ledger.BizID(fmt.Sprintf("%02d", (n*7)%40)))
 			}
 		}
 		for _, limit := range []int{0, 1, 3} {
 			var have []ledger.BizID
-			for f := (projector.Filter{Kind: f.Kind, State: f.State, Limit: limit}); ; {
+			for f := (projector.Filter{Kind: f.Kind, State: f.State, Partition: f.Partition, Tag: f.Tag,
+				Limit: limit}); ; {
 				tasks, next, err := projector.ReadTasks(t.Context(), pool, f)
 				if err != nil {
 					t.Fatal(err)

@@ -73,7 +73,8 @@ func check(tb testing.TB, pool *pgxpool.Pool) {
 		if diff := cmp.Diff(ledger.ListedTask{
 			Key: want.Key, Shard: want.Shard, State: want.State, Version: want.Version, Attempt: want.Attempt,
 			Failures: want.Failures, EnqueuedAt: want.EnqueuedAt, UpdatedAt: want.UpdatedAt, Error: want.Error,
-			Fingerprint: want.Fingerprint, DueAt: want.DueAt,
+			Fingerprint: want.Fingerprint, DueAt: want.DueAt, Priority: want.Priority.Level(),
+			Partition: want.Partition,
 		}, have); diff != "" {
 			tb.Errorf("%s (-fold +table):\n%s", have.Key, diff)
 		}

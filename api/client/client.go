@@ -115,7 +115,8 @@ func (c *Client) Tasks(ctx context.Context, f *TaskFilter) (page List[ledger.Lis
 	query := url.Values{}
 	if f != nil {
 		for name, value := range map[string]string{
-			"kind": string(f.Kind), "state": string(f.State), "tag": f.Tag, "after": f.After,
+			"kind": string(f.Kind), "state": string(f.State), "tag": f.Tag, "partition": f.Partition,
+			"after": f.After,
 		} {
 			if value != "" {
 				query.Set(name, value)

@@ -17,7 +17,7 @@ import (
 
 // showFlags are the options of show. Each object takes some of them.
 type showFlags struct {
-	kind, state, prefix, actor, tag, err string
+	kind, state, prefix, actor, tag, err, partition string
 
 	since, until pointInTime
 	all          bool
@@ -121,6 +121,7 @@ func (f *showFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.state, "state", "", "only tasks in this state")
 	flags.StringVar(&f.prefix, "biz-id", "", "only tasks whose biz_id begins with this `prefix`")
 	flags.StringVar(&f.actor, "actor", "", "only tasks that this actor enqueued")
+	flags.StringVar(&f.partition, "partition", "", "only tasks of this partition")
 	flags.StringVar(&f.tag, "tag", "", "only tasks that were enqueued with this tag")
 	flags.StringVar(&f.err, "error", "", "only tasks whose error contains this `text`")
 	flags.Var(&f.since, "since", "only tasks enqueued at this time or later: a time, or an age such as 2h")
@@ -131,7 +132,7 @@ func (f *showFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.asOf, "as-of", "one task as it was then (default: now)")
 	flags.StringVar(&f.subscriber, "subscriber", "",
 		"the events that the subscriber with this `name` has parked or leaves out")
-	refuseZero(flags, "kind", "state", "actor", "tag", "error", "limit", "subscriber")
+	refuseZero(flags, "kind", "state", "actor", "tag", "partition", "error", "limit", "subscriber")
 }
 
 // check reports arguments and options that the object does not take.
@@ -223,7 +224,8 @@ func (f showFlags) filter(after ledger.Position) projector.Filter {
 	now := time.Now()
 	return projector.Filter{
 		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Limit: f.limit, After: after,
-		Prefix: f.prefix, Actor: f.actor, Tag: f.tag, Error: f.err, From: f.since.at(now), To: f.until.at(now),
+		Prefix: f.prefix, Actor: f.actor, Tag: f.tag, Partition: f.partition,
+		Error: f.err, From: f.since.at(now), To: f.until.at(now),
 		IsWithoutOwn: !f.all && f.kind == "",
 	}
 }

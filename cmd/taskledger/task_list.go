@@ -29,10 +29,16 @@ func listTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) err
 		return err
 	}
 	if err := printList(a, taskPage{tasks, next}, tasks, func(w io.Writer) {
-		t := newTable([]any{"kind", "biz_id", "state", "attempt", "enqueued", "updated", "error"}, 4, 5, 6)
+		t := newTable([]any{"kind", "biz_id", "state", "priority", "partition", "attempt", "enqueued", "updated",
+			"error"}, 6, 7, 8)
 		for _, task := range tasks {
-			t.AppendRow(table.Row{plain(string(task.Kind)), plain(string(task.BizID)), painted(task.State),
-				task.Attempt, f.time(task.EnqueuedAt), f.time(task.UpdatedAt), shorten(task.Error, 60)})
+			priority := "" // normal
+			if task.Priority != ledger.PriorityNormal {
+				priority = task.Priority.String()
+			}
+			t.AppendRow(table.Row{plain(string(task.Kind)), plain(string(task.BizID)), painted(task.State), priority,
+				plain(task.Partition), task.Attempt,
+				f.time(task.EnqueuedAt), f.time(task.UpdatedAt), shorten(task.Error, 60)})
 		}
 		renderTable(w, t)
 	}); err != nil {

@@ -7,7 +7,8 @@
 -- tasks of all kinds. With an order by next to that limit, a generic plan would read each kind.
 select t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
        (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
-       coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint, t.walked
+       coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint,
+       t.priority::integer, t.partition, t.walked
   from (
    select f.*, count(*) over () as walked,
           row_number() over (order by f.kind desc, f.biz_id desc) as from_the_end

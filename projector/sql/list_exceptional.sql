@@ -2,11 +2,12 @@
 -- $1 kind or '', $2 state, $3 position before which to begin, $4 maximum number of tasks.
 -- $5 beginning of the biz_id, $6 actor and $7 a pattern in the meta of the first event, $8 part of the error, $9 time
 -- from which and $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of
--- taskledger.
+-- taskledger; $12 partition, '' for all.
 -- Locks nothing. Indexes: task_aside, which holds these tasks only; primary key of event.
 select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
        (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
-       coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint
+       coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint,
+       t.priority::integer, t.partition
   from taskledger.task t
  cross join lateral (
    select f.position, f.actor, f.meta from taskledger.event f
@@ -22,5 +23,6 @@ select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version,
    and ($9::text = '' or t.enqueued_at >= nullif($9::text, '')::timestamptz)
    and ($10::text = '' or t.enqueued_at < nullif($10::text, '')::timestamptz)
    and not ($11::text::boolean and starts_with(t.kind, 'taskledger.'))
+   and ($12::text = '' or t.partition = $12::text)
  order by e.position desc
  limit $4::integer

@@ -2,7 +2,8 @@
 -- $1 kind or '', $2 state or '', $3 position before which to begin, $4 maximum number of tasks.
 -- $5 beginning of the biz_id, $6 actor of the first event or '', $7 tag, $8 part of the error, $9 time from which and
 -- $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of taskledger.
--- $12 maximum number of tasks to read, $13 position after which to end.
+-- $12 partition, '' for all.
+-- $13 maximum number of tasks to read, $14 position after which to end.
 -- If fewer are found, the last row is not a task: its version is 0, and its position is the last task read. Without
 -- this row the walk has reached the end. Both come from one snapshot, so that no task is listed twice.
 -- Locks nothing. Indexes: primary key of task_tag, (position) of event, primary key of task. Ends as soon as $4 are
@@ -10,13 +11,14 @@
 with found as materialized (
   select g.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
          (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
-         coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint
+         coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint,
+         t.priority::integer, t.partition
     from (
      select w.position
        from taskledger.task_tag w
-      where w.tag = $7::text and w.position < $3::bigint and w.position > $13::bigint
+      where w.tag = $7::text and w.position < $3::bigint and w.position > $14::bigint
       order by w.position desc
-      limit $12::integer) g
+      limit $13::integer) g
    cross join lateral (
      select f.kind, f.biz_id, f.actor
        from taskledger.event f
@@ -24,7 +26,7 @@ with found as materialized (
       limit 1) e
    cross join lateral (
      select c.kind, c.biz_id, c.shard, c.state, c.version, c.attempt, c.failures, c.enqueued_at, c.updated_at,
-            c.error, c.fingerprint, c.due_at
+            c.error, c.fingerprint, c.due_at, c.priority, c.partition
        from taskledger.task c
       where c.kind = e.kind and c.biz_id = e.biz_id
       limit 1) t
@@ -36,16 +38,17 @@ with found as materialized (
      and ($9::text = '' or t.enqueued_at >= nullif($9::text, '')::timestamptz)
      and ($10::text = '' or t.enqueued_at < nullif($10::text, '')::timestamptz)
      and not ($11::text::boolean and starts_with(t.kind, 'taskledger.'))
+     and ($12::text = '' or t.partition = $12::text)
    order by g.position desc
    limit $4::integer
 )
 select f.* from found f
  union all
-select w.position, '', '', 0, '', 0, 0, 0, null, null, '', '', null
+select w.position, '', '', 0, '', 0, 0, 0, null, null, '', '', null, 0, ''
   from (
    select g.position from taskledger.task_tag g
-    where g.tag = $7::text and g.position < $3::bigint and g.position > $13::bigint
+    where g.tag = $7::text and g.position < $3::bigint and g.position > $14::bigint
     order by g.position desc
-   offset $12::integer - 1
+   offset $13::integer - 1
     limit 1) w
  where (select count(*) from found) < $4::integer
