@@ -45,9 +45,9 @@ func (r firstEvent) needsAll() bool {
 	return r.orderKey != "" || len(r.after) > 0 || !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
 }
 
-// isLater reports whether the task is due later by this process's clock, or waits for predecessors.
+// isLater reports whether the task is due later by this process's clock, or waits for predecessors or for its turn.
 func (r firstEvent) isLater() bool {
-	return len(r.after) > 0 || r.run.after > 0 || r.run.at.After(time.Now())
+	return len(r.after) > 0 || r.orderKey != "" || r.run.after > 0 || r.run.at.After(time.Now())
 }
 
 // firstEvent returns the first event of an entry, after adding the cause of ctx and calling BeforeEnqueue.

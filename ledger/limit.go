@@ -43,9 +43,9 @@ var overloadPolicies = []OverloadPolicy{Reject, Discard, DiscardOldest, CallerRu
 // Limit is the maximum number of waiting tasks of a kind, tasks in state available. It is stored in the database, which
 // applies it to each insert by a producer in every language.
 //
-// A task that is due later, or waits for predecessors, is enqueued while fewer tasks than the limit are available or
-// scheduled. So scheduled tasks do not keep a task that is due now from being enqueued, and once they are all due, at
-// most twice as many tasks as the limit wait. Tasks that an operator releases are not limited.
+// A task that is due later, waits for predecessors or has an order key is enqueued while fewer tasks than the limit are
+// available, scheduled or in line. So such tasks do not keep a task that is due now from being enqueued, and once they
+// are all due, at most twice as many tasks as the limit wait. Tasks that an operator releases are not limited.
 //
 // An enqueue does not count tasks: it reads the counts of the projection. So more tasks than the limit may wait: tasks
 // of open transactions, of one call, and of the last tens of milliseconds, which the projector has not counted. While

@@ -450,9 +450,20 @@ func TestLimitOfTasksThatAreDueLater(t *testing.T) {
 	if overload := wantErrorAs[*ledger.OverloadError](t, later("l-3")); overload.Waiting != 5 {
 		t.Errorf("%+v", overload)
 	}
+	inLine := &ledger.EnqueueOptions{OrderKey: "customer/17"}
+	k := ledger.Key{Kind: flooded, BizID: "in-line"}
+	refused := second(ledger.Enqueue(t.Context(), db, k, nil, inLine))
+	if overload := wantErrorAs[*ledger.OverloadError](t, refused); overload.Waiting != 5 {
+		t.Errorf("in line: %+v", overload)
+	}
+	if _, err := db.Exec(t.Context(), `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, order_key)
+		values (1, 0, 0, 'lined_up', 'test.flooded', 'in-line', 'customer/17')`); err == nil {
+		t.Error("an insert in line is not limited")
+	}
 	ledgertest.Enqueue(t, db, ledger.Key{Kind: flooded, BizID: "now"}, "")
 	replace := &ledger.EnqueueOptions{IfExists: ledger.IfExistsReplace, RunIn: 2 * time.Hour}
-	k := ledger.Key{Kind: flooded, BizID: "l-1"}
+	k = ledger.Key{Kind: flooded, BizID: "l-1"}
 	if answer, err := ledger.Enqueue(t.Context(), db, k, json.RawMessage("2"), replace); err != nil || !answer.New {
 		t.Errorf("a replacement is no further task: %+v, %v", answer, err)
 	}
@@ -545,4 +556,20 @@ func TestLimitBindsEachInsert(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Under the policy discard, a producer's login enqueues and discards a task that is due later, or has an order key.
+func TestLimitDiscardsTasksThatWait(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Discard)
+	producer := ledgertest.As(t, db, "producer")
+	for id, o := range map[ledger.BizID]ledger.EnqueueOptions{
+		"later": {RunIn: time.Hour}, "in-line": {OrderKey: "customer/17"},
+	} {
+		answer, err := ledger.Enqueue(t.Context(), producer, ledger.Key{Kind: flooded, BizID: id}, nil, &o)
+		if err != nil || answer.State != ledger.StateDiscarded {
+			t.Errorf("%s: %+v, %v", id, answer, err)
+		}
+	}
+	ledgertest.Check(t, db)
 }

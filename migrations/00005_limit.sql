@@ -49,29 +49,32 @@ create trigger kind_limit_noted before insert on taskledger.kind_limit
 alter table taskledger.kind_limit enable always trigger kind_limit_noted;
 
 -- A kind with the policy discard_oldest is never closed: the scheduler discards its oldest tasks. A task that is due
--- later, or waits for predecessors, counts with the tasks that are: so no due time bypasses the limit, and tasks that
--- are due far ahead do not keep others from being enqueued.
+-- later, or waits for predecessors or for its turn in line, counts with the tasks that are: so neither a due time nor
+-- an order key bypasses the limit, and such tasks do not keep others from being enqueued.
 create view taskledger.overload as
 select l.kind, l.policy, l.max_waiting, l.retry_after_ms, coalesce(c.value, 0) as waiting,
        l.policy <> 'discard_oldest' and coalesce(c.value, 0) >= l.max_waiting as closed,
-       coalesce((
-         select t.tasks from taskledger.task_totals t
-          where t.kind = l.kind and t.state = 'scheduled'
-          order by t.n desc limit 1), 0) as scheduled,
-       l.policy <> 'discard_oldest' and coalesce(c.value, 0) + coalesce((
-         select t.tasks from taskledger.task_totals t
-          where t.kind = l.kind and t.state = 'scheduled'
-          order by t.n desc limit 1), 0) >= l.max_waiting as closed_later
+       s.value as scheduled,
+       l.policy <> 'discard_oldest' and coalesce(c.value, 0) + s.value >= l.max_waiting as closed_later
   from taskledger.kind_limit l
   left join lateral (
    select t.tasks as value from taskledger.task_totals t
     where t.kind = l.kind and t.state = 'available'
-    order by t.n desc limit 1) c on true;
+    order by t.n desc limit 1) c on true
+ cross join lateral (
+   select coalesce((
+            select t.tasks from taskledger.task_totals t
+             where t.kind = l.kind and t.state = 'scheduled'
+             order by t.n desc limit 1), 0)
+          + coalesce((
+            select t.tasks from taskledger.task_totals t
+             where t.kind = l.kind and t.state = 'in_line'
+             order by t.n desc limit 1), 0) as value) s;
 
 comment on view taskledger.overload is
-  'Each kind with a limit, its numbers of available and scheduled tasks as counted by the projector, and whether '
-  'enqueueing is closed: for tasks that are due, and for others (closed_later). Tasks that the projector has not yet '
-  'counted can exceed the limit.';
+  'Each kind with a limit, its numbers of available tasks (waiting) and of those that are scheduled or in line '
+  '(scheduled) as counted by the projector, and whether enqueueing is closed: for tasks that become available at once, '
+  'and for others (closed_later). Tasks that the projector has not yet counted can exceed the limit.';
 
 -- Enqueue calls it only if there has been a limit, or for a payload over 4 KiB: as a part of the
 -- statement these queries cost a quarter of its time on the server, even where they find nothing. No limit of sizes
@@ -171,7 +174,7 @@ begin
       and taskledger_internal.refused_kind(array[may_exceed_limit.kind], true) is null then
     return true; -- the caller may run it: see workers.Caller in Go
   elsif how in ('reject', 'caller_runs') then
-    perform taskledger_internal.refuse_overload(may_exceed_limit.kind, may_exceed_limit.type = 'scheduled');
+    perform taskledger_internal.refuse_overload(may_exceed_limit.kind, may_exceed_limit.type <> 'enqueued');
   end if;
   insert into taskledger.over_limit (kind, biz_id, version)
   values (may_exceed_limit.kind, may_exceed_limit.biz_id, may_exceed_limit.version)

@@ -189,7 +189,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.refuse_overload(text, boolean) is
-  'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled ones count, too.';
+  'Raises the error that too many tasks of a kind wait, and counts it. is_later: those that are scheduled '
+  'or in line count, too.';
 
 -- The one insert of an event with args after version 1. With an order key and no due time, the task lines up. Returns
 -- null if another transaction has appended that version. The caller has drawn the transaction's id
@@ -374,8 +375,9 @@ begin
     end if;
     if head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
          select from taskledger.overload o
-          where o.kind = enqueue_again.kind and case when due is null then o.closed else o.closed_later end) then
-      perform taskledger_internal.refuse_overload(enqueue_again.kind, due is not null);
+          where o.kind = enqueue_again.kind
+            and case when due is null and line is null then o.closed else o.closed_later end) then
+      perform taskledger_internal.refuse_overload(enqueue_again.kind, num_nonnulls(due, line) > 0);
     end if;
     -- A run that waited behind the run before, and that the scheduler has not begun yet, has older args.
     behind := case when head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then (
@@ -607,7 +609,7 @@ $$;
 comment on function taskledger_internal.overfull_entry(text[], text[], text[], boolean[]) is
   'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the '
   'next run of a finished one; with the limit of its kind. later: whether an entry is due later, or waits for '
-  'predecessors. Returns nothing if all may be written.';
+  'predecessors or in line. Returns nothing if all may be written.';
 
 -- PostgreSQL cannot read a member of an entry that contains the escape \u0000 or half of a surrogate pair, and args may
 -- contain these. A marker that the entries do not contain replaces their escapes until args are separated.
@@ -910,13 +912,13 @@ begin
   end if;
   select o.policy into full_kind
     from taskledger.overload o
-   where o.kind = enqueue.kind and case first_type when 'scheduled' then o.closed_later else o.closed end;
+   where o.kind = enqueue.kind and case first_type when 'enqueued' then o.closed else o.closed_later end;
   if full_kind.policy = 'discard' then
     discard := true;
   elsif full_kind.policy is not null and not exists (
       select from taskledger.event e
        where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-    perform taskledger_internal.refuse_overload(enqueue.kind, first_type = 'scheduled');
+    perform taskledger_internal.refuse_overload(enqueue.kind, first_type <> 'enqueued');
   end if;
   with tx as materialized (
     select pg_current_xact_id() as xid,

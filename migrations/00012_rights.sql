@@ -146,9 +146,9 @@ select kind, biz_id, version, attempt, shard, type, login_id, actor, priority, p
 comment on view taskledger.event_fence is
   'Internal: the events that workers'' events must follow. Only a policy needs it.';
 
--- The limits of overload bind every role that inserts events: see 00005_limit.sql. Types from enqueued to scheduled.
+-- The limits of overload bind every role that inserts events: see 00005_limit.sql. Types from enqueued to lined_up.
 create policy limits on taskledger.event as restrictive for insert
-  with check (type > 'scheduled' or version is null
+  with check (type > 'lined_up' or version is null
               or pg_sequence_last_value('taskledger.limits_set'::regclass) is null
               or not taskledger_internal.exceeds_limit(kind, biz_id, version, type, run)
               or taskledger_internal.may_exceed_limit(kind, biz_id, version, type));

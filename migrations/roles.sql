@@ -284,9 +284,9 @@ create policy producer on taskledger.event for insert to producer with check (
   taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id, order_key)
   and not starts_with(kind, 'taskledger.') and not starts_with(actor, 'schedule/')
   or type = 'discarded' and version = 2 and not starts_with(actor, 'schedule/')
-  and taskledger_internal.appended_here(kind, biz_id, 1) in ('enqueued', 'lined_up')
+  and taskledger_internal.appended_here(kind, biz_id, 1) in ('enqueued', 'scheduled', 'lined_up')
   and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, order_key, type)
-      in ('enqueued', 'lined_up'));
+      in ('enqueued', 'scheduled', 'lined_up'));
 
 -- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.
 -- The actor of the two events that leave a task running must not be a live worker of another login, because workers

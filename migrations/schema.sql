@@ -369,13 +369,13 @@ begin
   end if;
   select o.policy into full_kind
     from taskledger.overload o
-   where o.kind = enqueue.kind and case first_type when 'scheduled' then o.closed_later else o.closed end;
+   where o.kind = enqueue.kind and case first_type when 'enqueued' then o.closed else o.closed_later end;
   if full_kind.policy = 'discard' then
     discard := true;
   elsif full_kind.policy is not null and not exists (
       select from taskledger.event e
        where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-    perform taskledger_internal.refuse_overload(enqueue.kind, first_type = 'scheduled');
+    perform taskledger_internal.refuse_overload(enqueue.kind, first_type <> 'enqueued');
   end if;
   with tx as materialized (
     select pg_current_xact_id() as xid,
@@ -2504,8 +2504,9 @@ begin
     end if;
     if head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
          select from taskledger.overload o
-          where o.kind = enqueue_again.kind and case when due is null then o.closed else o.closed_later end) then
-      perform taskledger_internal.refuse_overload(enqueue_again.kind, due is not null);
+          where o.kind = enqueue_again.kind
+            and case when due is null and line is null then o.closed else o.closed_later end) then
+      perform taskledger_internal.refuse_overload(enqueue_again.kind, num_nonnulls(due, line) > 0);
     end if;
     -- A run that waited behind the run before, and that the scheduler has not begun yet, has older args.
     behind := case when head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then (
@@ -4058,7 +4059,7 @@ begin
       and taskledger_internal.refused_kind(array[may_exceed_limit.kind], true) is null then
     return true; -- the caller may run it: see workers.Caller in Go
   elsif how in ('reject', 'caller_runs') then
-    perform taskledger_internal.refuse_overload(may_exceed_limit.kind, may_exceed_limit.type = 'scheduled');
+    perform taskledger_internal.refuse_overload(may_exceed_limit.kind, may_exceed_limit.type <> 'enqueued');
   end if;
   insert into taskledger.over_limit (kind, biz_id, version)
   values (may_exceed_limit.kind, may_exceed_limit.biz_id, may_exceed_limit.version)
@@ -4359,7 +4360,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[]) IS 'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the next run of a finished one; with the limit of its kind. later: whether an entry is due later, or waits for predecessors. Returns nothing if all may be written.';
+COMMENT ON FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[]) IS 'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the next run of a finished one; with the limit of its kind. later: whether an entry is due later, or waits for predecessors or in line. Returns nothing if all may be written.';
 
 CREATE FUNCTION taskledger_internal.own_logins() RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4596,7 +4597,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.refuse_overload(kind text, is_later boolean) IS 'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled ones count, too.';
+COMMENT ON FUNCTION taskledger_internal.refuse_overload(kind text, is_later boolean) IS 'Raises the error that too many tasks of a kind wait, and counts it. is_later: those that are scheduled or in line count, too.';
 
 CREATE FUNCTION taskledger_internal.refused_kind(kinds text[], of_login boolean) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -6638,24 +6639,25 @@ CREATE VIEW taskledger.overload AS
     l.retry_after_ms,
     COALESCE(c.value, (0)::bigint) AS waiting,
     ((l.policy <> 'discard_oldest'::text) AND (COALESCE(c.value, (0)::bigint) >= l.max_waiting)) AS closed,
-    COALESCE(( SELECT t.tasks
-           FROM taskledger.task_totals t
-          WHERE ((t.kind = l.kind) AND (t.state = 'scheduled'::taskledger.task_state))
-          ORDER BY t.n DESC
-         LIMIT 1), (0)::bigint) AS scheduled,
-    ((l.policy <> 'discard_oldest'::text) AND ((COALESCE(c.value, (0)::bigint) + COALESCE(( SELECT t.tasks
-           FROM taskledger.task_totals t
-          WHERE ((t.kind = l.kind) AND (t.state = 'scheduled'::taskledger.task_state))
-          ORDER BY t.n DESC
-         LIMIT 1), (0)::bigint)) >= l.max_waiting)) AS closed_later
-   FROM (taskledger.kind_limit l
+    s.value AS scheduled,
+    ((l.policy <> 'discard_oldest'::text) AND ((COALESCE(c.value, (0)::bigint) + s.value) >= l.max_waiting)) AS closed_later
+   FROM ((taskledger.kind_limit l
      LEFT JOIN LATERAL ( SELECT t.tasks AS value
            FROM taskledger.task_totals t
           WHERE ((t.kind = l.kind) AND (t.state = 'available'::taskledger.task_state))
           ORDER BY t.n DESC
-         LIMIT 1) c ON (true));
+         LIMIT 1) c ON (true))
+     CROSS JOIN LATERAL ( SELECT (COALESCE(( SELECT t.tasks
+                   FROM taskledger.task_totals t
+                  WHERE ((t.kind = l.kind) AND (t.state = 'scheduled'::taskledger.task_state))
+                  ORDER BY t.n DESC
+                 LIMIT 1), (0)::bigint) + COALESCE(( SELECT t.tasks
+                   FROM taskledger.task_totals t
+                  WHERE ((t.kind = l.kind) AND (t.state = 'in_line'::taskledger.task_state))
+                  ORDER BY t.n DESC
+                 LIMIT 1), (0)::bigint)) AS value) s);
 
-COMMENT ON VIEW taskledger.overload IS 'Each kind with a limit, its numbers of available and scheduled tasks as counted by the projector, and whether enqueueing is closed: for tasks that are due, and for others (closed_later). Tasks that the projector has not yet counted can exceed the limit.';
+COMMENT ON VIEW taskledger.overload IS 'Each kind with a limit, its numbers of available tasks (waiting) and of those that are scheduled or in line (scheduled) as counted by the projector, and whether enqueueing is closed: for tasks that become available at once, and for others (closed_later). Tasks that the projector has not yet counted can exceed the limit.';
 
 CREATE TABLE taskledger.parked (
     "position" bigint NOT NULL,
@@ -7203,7 +7205,7 @@ CREATE POLICY form_of_update ON taskledger.lease AS RESTRICTIVE FOR UPDATE USING
 
 ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
 
-CREATE POLICY limits ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (((type > 'scheduled'::taskledger.event_type) OR (version IS NULL) OR (pg_sequence_last_value('taskledger.limits_set'::regclass) IS NULL) OR (NOT taskledger_internal.exceeds_limit(kind, biz_id, version, type, run)) OR taskledger_internal.may_exceed_limit(kind, biz_id, version, type)));
+CREATE POLICY limits ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (((type > 'lined_up'::taskledger.event_type) OR (version IS NULL) OR (pg_sequence_last_value('taskledger.limits_set'::regclass) IS NULL) OR (NOT taskledger_internal.exceeds_limit(kind, biz_id, version, type, run)) OR taskledger_internal.may_exceed_limit(kind, biz_id, version, type)));
 
 CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK ((login_id = ANY (( SELECT taskledger_internal.own_logins() AS own_logins)::integer[])));
 

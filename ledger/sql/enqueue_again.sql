@@ -39,7 +39,8 @@ with entry as materialized (
   select f.i, f.policy, f.waiting, f.max_waiting, f.retry_after_ms
     from taskledger_internal.overfull_entry(
            $1::text::text[], $2::text::text[], $11::text::text[],
-           array(select e.waits or e.throttle_us > 0 or e.run_after > 0 or coalesce(e.run_at > clock_timestamp(), false)
+           array(select e.waits or e.throttle_us > 0 or e.run_after > 0 or e.order_key <> ''
+                        or coalesce(e.run_at > clock_timestamp(), false)
                    from entry e order by e.i)) f
    where $20::integer = 0 and pg_sequence_last_value('taskledger.limits_set'::regclass) is not null
 )

@@ -33,7 +33,8 @@ with entry as materialized (
    where not exists (
      select from entry e join full_kind f on f.kind = e.kind
       where f.policy <> 'discard'
-        and (f.closed or e.has_predecessors or e.run_after is not null or e.run_at > clock_timestamp()))
+        and (f.closed or e.has_predecessors or e.order_key <> '' or e.run_after is not null
+             or e.run_at > clock_timestamp()))
      and not exists (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
@@ -65,7 +66,7 @@ with entry as materialized (
          '{"reason":"too many tasks of its kind wait"}'
     from added a
     join timed t on t.kind = a.kind and t.biz_id = a.biz_id
-    join full_kind f on f.kind = a.kind and (f.closed or a.type = 'scheduled')
+    join full_kind f on f.kind = a.kind and (f.closed or a.type <> 'enqueued')
   returning kind, biz_id, type
 ), timers as (
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
