@@ -641,7 +641,8 @@ comment on function taskledger_internal.lock_in_turn(text, integer, text, intege
   'further priority, or if no task of the list has a partition.';
 
 -- The list comes first, then the events after its place. If tasks of the list have partitions, a call first claims some
--- of each in turn, by lock_in_turn; it reads on as below if it finds too few. A call steps over at most about
+-- of each in turn, by lock_in_turn; it reads on as below if it finds too few. With a limit per value, each call does
+-- so, and tries tasks of more partitions than it may claim, because some are full. A call steps over at most about
 -- 5,000 entries of each that it cannot claim, and the next call continues there.
 --
 -- The worker's place in the events is a place of the feed, so that a call costs only the new events, however far the
@@ -663,6 +664,7 @@ declare
   listed_partition text := coalesce(before ->> 'partition', '');
   turn text := coalesce(before ->> 'turn', '');
   turns record;
+  above integer; -- the priority whose partitions had their turn
   at timestamptz := before ->> 'at';
   after bigint := coalesce(before ->> 'after', '0');
   later timestamptz := before ->> 'next';
@@ -694,11 +696,14 @@ begin
       select from taskledger.limited_kinds k join taskledger.start_limits l on l.name = k.name
        where k.kind = claim_next.kind and l.per is not null) then 50 else 1 end;
   end if;
-  while listed = 0 and claimed < how_many and refusals < most_refusals loop -- the partitions of each priority, in turn
-    turns := taskledger_internal.lock_in_turn(claim_next.kind, listed_priority, turn, how_many - claimed);
+  above := case when listed = 0 or most_refusals > 1 then 0 end;
+  while above is not null and claimed < how_many and refusals < most_refusals loop
+    turns := taskledger_internal.lock_in_turn(claim_next.kind, above, turn,
+                                              how_many - claimed + case when most_refusals > 1 then 16 else 0 end);
     exit when turns.priority is null;
-    listed_priority := turns.priority;
+    above := turns.priority;
     for i in 1 .. coalesce(cardinality(turns.biz_ids), 0) loop
+      exit when claimed >= how_many;
       had := claimed;
       for found in select c.* from taskledger.claim(claim_next.kind, turns.biz_ids[i], claim_next.worker) c loop
         return query select turns.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
@@ -706,14 +711,12 @@ begin
         turn := turns.partitions[i];
       end loop;
       if is_limited and claimed = had then
+        turn := turns.partitions[i];
         refusals := refusals + 1;
         exit when refusals = most_refusals;
       end if;
     end loop;
   end loop;
-  if listed = 0 then
-    listed_priority := 0;
-  end if;
   while claimed < how_many and refusals < most_refusals loop
     tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, listed_partition,
                                               case when is_listed then listed end, at, after, page,

@@ -3,11 +3,13 @@ package workers_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -145,6 +147,33 @@ func TestClaimNextPassesOverHistory(t *testing.T) {
 	}
 	if blocks := c.blocks(); blocks > most {
 		t.Errorf("a call that finds nothing reads %d blocks", blocks)
+	}
+}
+
+// Each call claims a task of a partition that is not full, however many tasks of a full one come first.
+func TestClaimNextPassesOverAFullPartition(t *testing.T) {
+	t.Parallel()
+	b := setupDatabase(t)
+	b.Exec(`
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, partition)
+		select 1, 0, 0, 'enqueued', 'test.order', coalesce(v.partition, 'none') || '-' || g, 'a', v.partition
+		  from (values ('acme', 200), ('bit', 3), (null, 1)) v(partition, n)
+		 cross join generate_series(1, v.n) g
+		 order by v.n desc, g`)
+	b.list()
+	b.setStartLimit(ledger.StartLimit{Per: ledger.PerPartition, MaxRunning: new(1)})
+	c := b.claimer("sql")
+	var claimed []string
+	for range 5 {
+		id := c.claim(1)
+		claimed = append(claimed, id)
+		if strings.HasPrefix(id, "bit") {
+			c.finish(id)
+		}
+	}
+	slices.Sort(claimed)
+	if diff := cmp.Diff([]string{"acme-1", "bit-1", "bit-2", "bit-3", "none-1"}, claimed); diff != "" {
+		t.Errorf("claimed (-want +got):\n%s", diff)
 	}
 }
 
