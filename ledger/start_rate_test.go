@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -269,6 +270,22 @@ func TestStartRateWhenTheClockIsSet(t *testing.T) {
 	if n := startUpTo(t, db, 20); n != 4 {
 		t.Fatalf("%d tasks have started another window later, want 4", n)
 	}
+}
+
+// A rate holds by the times of the events, though a statement may last and takes its tokens at its end.
+func TestStartRateOfASlowStatement(t *testing.T) {
+	t.Parallel()
+	db := rated(t, ledger.StartRate{Starts: 1, Period: time.Second}, 3)
+	mustAppend(t, db, 0, 1, ledger.EventStarted)
+	_, err := ledgertest.As(t, db, ledgertest.Owner).Exec(t.Context(), `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor)
+		select 2, v.attempt, taskledger.shard_of(v.biz_id), v.type::taskledger.event_type, 'test.gated', v.biz_id, 'w'
+		  from (values (1, 'started', 'g-1'), (0, 'cancelled', 'g-2')) v(attempt, type, biz_id)
+		 where v.attempt = 1 or pg_sleep(1.1) is not null`)
+	if code := wantErrorAs[*pgconn.PgError](t, err).Code; code != "TL008" {
+		t.Errorf("SQLSTATE %s, want TL008", code)
+	}
+	mustAppend(t, db, 1, 1, ledger.EventStarted)
 }
 
 // A token whose start was rolled back while others were used is not lost.
