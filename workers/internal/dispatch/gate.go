@@ -70,6 +70,9 @@ type gate struct {
 	// until Retry.
 	returned int
 	parked   map[ledger.Kind]*parkedHeap // tasks that wait for this gate alone
+	// heavy is the kind that last had too few tokens for its weight. While it has its turn, kinds of less weight leave
+	// it the tokens that are free.
+	heavy *queue
 }
 
 // use is a task's use of a permit. It counts once, even if the task that is offered still holds the permit of an
@@ -609,11 +612,28 @@ func (d *Dispatcher) closedGate(t *task) *gate {
 		if !applies {
 			continue
 		}
-		if g := l.gateOf(value); g.room(t.Key.Kind, t.isHolder, d.now) == 0 {
+		if g := l.gateOf(value); g.room(t.Key.Kind, t.isHolder, d.now) == 0 || d.yields(t, g) {
 			return g
 		}
 	}
 	return nil
+}
+
+// yields reports whether a task leaves free tokens to a heavier kind of the limit: one that has its turn, and lacks
+// nothing but tokens of this limit.
+func (d *Dispatcher) yields(t *task, g *gate) bool {
+	h, q := g.heavy, d.queues[t.Key.Kind]
+	if h == nil || g.limit.Per != "" || t.isHolder || h.served > q.served || !h.hasTasks() || d.paused[h.kind] ||
+		g.limit.Kinds[h.kind] <= g.limit.Kinds[q.kind] {
+		return false
+	}
+	for _, l := range d.limitsOf[h.kind] {
+		if l != g.limit && (l.Per != "" || l.gateOf("").room(h.kind, false, d.now) == 0) ||
+			l.MaxRunning >= 0 && l.MaxRunning <= g.inUse && l == g.limit {
+			return false
+		}
+	}
+	return slices.ContainsFunc(h.sessions, func(s *session) bool { return s.room(h.kind) > 0 && h.next(s) != nil })
 }
 
 // admit returns the task that a session gets next, if its gates are open. Tasks that wait for the gate of their value
@@ -627,6 +647,9 @@ func (d *Dispatcher) admit(q *queue, s *session) *task {
 		g := d.closedGate(t)
 		if g == nil {
 			return t
+		}
+		if g.limit.Burst > 0 && g.room(q.kind, t.isHolder, d.now) == 0 && g.limit.Kinds[q.kind] > 1 {
+			g.heavy = q
 		}
 		d.wait(g, q.kind)
 		if g.limit.Per == "" || t.owner != nil || t.isHolder {

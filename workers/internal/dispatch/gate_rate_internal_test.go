@@ -158,3 +158,66 @@ func TestKindsOfALimitTakeTurns(t *testing.T) {
 	}
 	same(t, "tasks", got, map[ledger.Kind]int{testKind: 5, otherKind: 5})
 }
+
+// A kind whose tasks need several tokens of a rate has its turn, too, though a kind that needs one could use each token
+// as soon as it is free. If no worker has the heavy kind, the light one does not wait for it.
+func TestHeavyKindHasItsTurn(t *testing.T) {
+	for _, hasWorker := range []bool{true, false} {
+		t.Run(fmt.Sprint(hasWorker), func(t *testing.T) {
+			s := newShop(100)
+			w := NewWorker("1", "i")
+			kinds := map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}
+			if hasWorker {
+				kinds[otherKind] = ledger.AllShards
+			}
+			s.Join(Lease{Worker: "a", Session: "1", Capacity: 100, Kinds: kinds})
+			at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			got := map[ledger.Kind]int{}
+			position := 1000
+			report := func() {
+				s.Tick(at)
+				for k := range kinds {
+					w.Want(k, 10)
+				}
+				s.Receive(w.Report(0))
+				s.Match()
+				for _, o := range s.Offers() {
+					taken, _ := w.Receive(o)
+					for _, task := range taken {
+						got[task.Key.Kind]++
+						position++
+						e := ofKind(task.Key.Kind, string(task.Key.BizID), position).as(Begun, 2, "a")
+						e.IsStart, e.RecordedAt = true, at
+						w.End(task.Key)
+						s.Apply(s.Open(), []Event{
+							e, {Change: Ended, Task: Task{Key: task.Key, Version: 3}, Author: "a"}})
+					}
+				}
+			}
+			report()
+			report()
+			s.begin()
+			s.Limit([]Limit{{Name: "both", Kinds: map[ledger.Kind]int{testKind: 1, otherKind: 3}, MaxRunning: -1,
+				Burst: 3, Window: time.Second}})
+			s.TakePermits(s.PermitReads()[0], InUse{At: at}, false)
+			s.Apply(s.Open(), tasksFrom(1, 2))
+			report()
+			at = at.Add(300 * time.Millisecond)
+			events := tasksFrom(3, 90)
+			for i := range 5 {
+				events = append(events, ofKind(otherKind, fmt.Sprint("o", i), 100+i))
+			}
+			s.Apply(s.Open(), events)
+			for range 200 {
+				report()
+				at = at.Add(100 * time.Millisecond)
+			}
+			if heavy := got[otherKind]; hasWorker && heavy != 5 || !hasWorker && heavy != 0 {
+				t.Errorf("%d tasks of weight 3 have started in 20 windows", heavy)
+			}
+			if light := got[testKind]; light < 30 {
+				t.Errorf("%d tasks of weight 1 have started in 20 windows", light)
+			}
+		})
+	}
+}
