@@ -81,9 +81,11 @@ type office struct {
 	isActive bool
 	// hasLimits: there are limits of starts
 	hasLimits bool
-	clock     clock       // the database's
-	opening   *time.Timer // matches when the gate of a rate opens
-	opensAt   time.Time   // for which opening is set
+	clock     clock // the database's
+	// permitsTook is how long the last read of permits and tokens took.
+	permitsTook time.Duration
+	opening     *time.Timer // matches when the gate of a rate opens
+	opensAt     time.Time   // for which opening is set
 }
 
 // peer is a worker's session.

@@ -32,6 +32,9 @@ const (
 	// rereadEvery is how often the permits and tokens in use are read again. The feed keeps them up to date, so this
 	// only finds faults, and changes of the database's clock.
 	rereadEvery = 10 * time.Second
+	// rest is how many times as long as such a statement the pause after it is, at least: its cost grows with the
+	// number of values that limits count, and 100,000 of them take seconds.
+	rest = 9
 	// openMargin is how long after a token can be used again the dispatcher offers a task.
 	openMargin = time.Millisecond
 )
@@ -80,8 +83,10 @@ func (o *office) readPermits(ctx context.Context) error {
 	if len(names) == 0 {
 		return nil
 	}
+	began := time.Now()
 	inUse, at, err := o.inUse(ctx, names)
 	o.mu.Lock()
+	o.permitsTook = time.Since(began)
 	if err == nil {
 		o.clock = clock{at: at, seen: time.Now()}
 		o.machine.Tick(at)
@@ -128,22 +133,25 @@ func (o *office) inUse(ctx context.Context, names []string) (map[string]dispatch
 // tidyPermits removes old permits, and has those in use read again, until ctx is done. While there is no limit, it
 // executes no statement.
 func (o *office) tidyPermits(ctx context.Context) error {
+	var took time.Duration
 	for read := time.Now(); ; {
-		if err := loop.Sleep(ctx, tidyEvery); err != nil {
+		if err := loop.Sleep(ctx, max(tidyEvery, rest*took)); err != nil {
 			return err
 		}
 		o.mu.Lock()
 		isDue := o.hasLimits
-		if isDue && time.Since(read) >= rereadEvery {
+		if isDue && time.Since(read) >= max(rereadEvery, rest*o.permitsTook) {
 			read = time.Now()
 			o.machine.RereadPermits()
 			o.match()
 		}
 		o.mu.Unlock()
+		began := time.Now()
 		if isDue {
 			o.tidy(ctx, permitsRemoveSQL)
 			o.tidy(ctx, tokensTidySQL)
 		}
+		took = time.Since(began)
 	}
 }
 
