@@ -4,6 +4,7 @@ import { after, before, test } from "node:test";
 import { sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/node-postgres";
 import knexOf from "knex";
+import pg from "pg";
 import { Permanent, Retry } from "taskledger";
 import { database as drizzleDatabase } from "taskledger/drizzle";
 import { database as knexDatabase } from "taskledger/knex";
@@ -53,4 +54,23 @@ test("a lost attempt rolls back", async () => {
     await assert.rejects(client.wait(kind, "A", { timeout: 120 }), /taken/);
   });
   assert.deepEqual(await effects(kind), []);
+});
+
+test("a connection that is lost within a handler", async () => {
+  const kind = newKind();
+  const own = new pg.Pool({ connectionString: process.env.DATABASE_URL });
+  await running(newWorker({ database: database(own) }).handle(kind, async (job, connection) => {
+    await drivers.pg[1](connection, job);
+    if (job.attempt > 1) return;
+    const { rows } = await connection.query("select pg_backend_pid() as pid");
+    const lost = new Promise((resolve) => connection.once("end", resolve));
+    await pool.query("select pg_terminate_backend($1)", [rows[0].pid]);
+    await lost;
+  }), async () => {
+    await client.enqueue(kind, "A");
+    await client.wait(kind, "A", { timeout: 120 });
+  });
+  await own.end();
+  assert.deepEqual(await history(kind, "A"), ["enqueued", "started", "failed", "released", "started", "succeeded"]);
+  assert.deepEqual(await effects(kind), ["A"]);
 });
