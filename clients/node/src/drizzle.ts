@@ -25,9 +25,17 @@ export function enqueueWith(sql: SqlTag) {
   ): Promise<Enqueued> => enqueueBy((text, values) => query(sql, tx, text, values), kind, bizId, args, options);
 }
 
-/** Transactions of a worker. Handlers get the transaction of Drizzle. */
+interface Emitter {
+  on?(event: string, listener: (of: Emitter) => void): unknown;
+}
+
+/** Transactions of a worker. Handlers get the transaction of Drizzle. A pool of pg has no connections yet. */
 export function database<T extends DrizzleTransaction>(
-  sql: SqlTag, db: { transaction<R>(work: (tx: T) => Promise<R>): Promise<R> },
+  sql: SqlTag, db: { transaction<R>(work: (tx: T) => Promise<R>): Promise<R>; $client?: unknown },
 ): Database<T> {
+  const pool = db.$client as Emitter | undefined;
+  const ignore = () => {}; // pg emits lost connections, which end the process if nobody listens; queries fail too
+  pool?.on?.("error", ignore);
+  pool?.on?.("connect", (client) => client.on?.("error", ignore));
   return { transaction: (work) => db.transaction(work), query: (tx, text, values) => query(sql, tx, text, values) };
 }

@@ -9,7 +9,7 @@ import { Permanent, Retry } from "taskledger";
 import { database as drizzleDatabase } from "taskledger/drizzle";
 import { database as knexDatabase } from "taskledger/knex";
 import { database } from "taskledger/pg";
-import { client, history, newKind, newWorker, pool, running } from "./base.js";
+import { client, history, newKind, newWorker, pool, running, until } from "./base.js";
 
 const knex = knexOf({ client: "pg", connection: process.env.DATABASE_URL });
 before(() => pool.query("create table if not exists node_effect (kind text, biz_id text)"));
@@ -56,21 +56,24 @@ test("a lost attempt rolls back", async () => {
   assert.deepEqual(await effects(kind), []);
 });
 
-test("a connection that is lost within a handler", async () => {
-  const kind = newKind();
-  const own = new pg.Pool({ connectionString: process.env.DATABASE_URL });
-  await running(newWorker({ database: database(own) }).handle(kind, async (job, connection) => {
-    await drivers.pg[1](connection, job);
-    if (job.attempt > 1) return;
-    const { rows } = await connection.query("select pg_backend_pid() as pid");
-    const lost = new Promise((resolve) => connection.once("end", resolve));
-    await pool.query("select pg_terminate_backend($1)", [rows[0].pid]);
-    await lost;
-  }), async () => {
-    await client.enqueue(kind, "A");
-    await client.wait(kind, "A", { timeout: 120 });
+for (const name of ["pg", "drizzle"]) {
+  test(`a connection of ${name} that is lost within a handler`, async () => {
+    const kind = newKind();
+    const own = new pg.Pool({ connectionString: process.env.DATABASE_URL });
+    const db = name === "pg" ? database(own) : drizzleDatabase(sql, drizzle(own));
+    await running(newWorker({ database: db }).handle(kind, async (job, connection) => {
+      await drivers[name][1](connection, job);
+      if (job.attempt > 1) return;
+      const [{ pid }] = await db.query(connection, "select pg_backend_pid() as pid", []);
+      await pool.query("select pg_terminate_backend($1)", [pid]);
+      await until("the end of the connection", async () =>
+        (await pool.query("select from pg_stat_activity where pid = $1", [pid])).rows.length === 0);
+    }), async () => {
+      await client.enqueue(kind, "A");
+      await client.wait(kind, "A", { timeout: 120 });
+    });
+    await own.end();
+    assert.deepEqual(await history(kind, "A"), ["enqueued", "started", "failed", "released", "started", "succeeded"]);
+    assert.deepEqual(await effects(kind), ["A"]);
   });
-  await own.end();
-  assert.deepEqual(await history(kind, "A"), ["enqueued", "started", "failed", "released", "started", "succeeded"]);
-  assert.deepEqual(await effects(kind), ["A"]);
-});
+}
