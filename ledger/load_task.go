@@ -110,7 +110,7 @@ func (t Task) applyLong(ctx context.Context, db DB, last Version) (Task, error) 
 			return t, pgerr.Explain("load "+t.Key.String(), err)
 		}
 		if n := len(l.newest); n > 0 && l.newest[n-1].Version == e.Version {
-			continue // the newest of its type also has the args
+			continue // the newest of its type, with the args
 		}
 		l.newest = append(l.newest, e)
 	}

@@ -27,7 +27,7 @@ const (
 )
 
 // PartitionWeight is a partition's share. While partitions have waiting tasks of a kind and priority, these begin in
-// proportion to the weights. A partition without a weight, and the tasks without a partition, have the weight 1.
+// proportion to the weights. The default weight is 1, also of the tasks without a partition.
 type PartitionWeight struct {
 	Partition string
 	Weight    float64 // MinPartitionWeight to MaxPartitionWeight

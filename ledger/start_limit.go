@@ -46,7 +46,7 @@ var ErrStartLimit = pgerr.ErrStartLimit
 // effect when its workers have read it, within a second. Until they end, it does not count tasks that began shortly
 // before that without a recorded start.
 type StartLimit struct {
-	// Name is the limit's name. A limit of one kind should have the kind's name; others have names of the same form.
+	// Name is the limit's name. Call a limit of one kind like the kind; other names have the same form.
 	Name string
 	// Kinds contains the kinds that share the limit, and the weight of each: how many of the rate's starts one of its
 	// starts counts as. 0 means 1.
@@ -165,7 +165,7 @@ func (l StartLimit) Validate() error {
 		if err := k.Validate(); err != nil {
 			return err
 		}
-		if reserved.IsKind(k) { // a task of a service would wait for those that its limit stops
+		if reserved.IsKind(k) { // a task of a service would wait for tasks that its limit stops
 			return &InvalidError{Field: "kind", Value: string(k), Rule: "must not be one of taskledger itself"}
 		}
 		if l.Rate != nil && (l.Kinds[k] < 0 || l.Kinds[k] > l.Rate.withDefaults().Burst) {

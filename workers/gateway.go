@@ -319,7 +319,7 @@ type RemoteEnded struct {
 	Reason     RemoteEnd
 }
 
-// Heartbeat renews the tasks that a session holds, and returns those that are over.
+// Heartbeat renews the tasks that a session holds, and returns the finished ones.
 func (g *Gateway) Heartbeat(caller, session string, fences []string) []RemoteEnded {
 	if p := g.existing(caller); p != nil {
 		return p.heartbeat(session, fences)

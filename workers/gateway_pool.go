@@ -620,7 +620,7 @@ func (k *gatewayKind) noteEnd(job *Job, end attempt.End) {
 	}
 }
 
-// heartbeat renews the tasks of a session, and returns those that are over.
+// heartbeat renews the tasks of a session, and returns the finished ones.
 func (p *gatewayPool) heartbeat(session string, fences []string) (ended []RemoteEnded) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,7 @@ const (
 	SealEnd   = "seal.end"   // after a page is committed
 
 	SealTiles     = "seal.tiles"     // tiles are written, the checkpoint is not signed
-	SealPublished = "seal.published" // one receiver has the checkpoint, the next one not
+	SealPublished = "seal.published" // the checkpoint is at one receiver, and not yet at the next
 
 	RebaseEnd = "rebase.end" // before the commit
 )

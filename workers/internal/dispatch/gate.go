@@ -64,7 +64,7 @@ type gate struct {
 	value    string
 	inUse    int         // permits, by tasks that hold one or are on their way
 	reserved int         // tokens, by tasks on their way
-	used     []time.Time // when tokens were used, in order; those that can be used again are removed
+	used     []time.Time // when tokens were used, in order; reusable ones are removed
 	// returned is the number of tasks that workers have given back, and that have no start in the ledger. Their starts
 	// may have been refused, because transactions that are still open hold permits. So as many permits are not used
 	// until Retry.
