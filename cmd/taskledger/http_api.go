@@ -154,14 +154,14 @@ func (a *app) httpAPI(
 	ctx context.Context, f apiFlags, report *reportFunc,
 ) (handler *api.Handler, work *workers.Gateway, pool *pgxpool.Pool, stop func(), err error) {
 	var opened []func()
-	stop = func() {
+	closeAll := func() {
 		for _, end := range slices.Backward(opened) {
 			end()
 		}
 	}
 	defer func() {
 		if err != nil {
-			stop()
+			closeAll()
 		}
 	}()
 	proxy, err := f.proxy()
@@ -215,7 +215,7 @@ func (a *app) httpAPI(
 	handler, err = api.New(api.Config{DB: pool, Waiter: waiter, Work: work, Anonymous: f.anonymous,
 		Certificates: f.ca != "", Proxy: proxy, Version: readVersion(), Logger: log,
 		Report: func(ctx context.Context) (health.Report, error) { return (*report)(ctx) }})
-	return handler, work, pool, stop, err
+	return handler, work, pool, closeAll, err
 }
 
 // httpNATS returns a connection of the API, as a user of the NATS server of serve.

@@ -18,7 +18,7 @@ import (
 func TestWorkerWithAWrongKeyLogsTheCure(t *testing.T) {
 	g := newGuarded(t)
 	g.startOn("relay", g.connect("relay"), newGuardedRelay) // a dispatcher of this process would need no NATS
-	for _, user := range []string{"operator", "relay", "mails"} {
+	for _, user := range []string{"operator", "mails"} {    // relay may ask: serve does for workers over HTTP
 		t.Run(user, func(t *testing.T) {
 			logged := make(chan string, 1)
 			options := &slog.HandlerOptions{Level: slog.LevelWarn}

@@ -92,7 +92,7 @@ func TestDecideCoversEveryEventType(t *testing.T) {
 	for _, row := range ledger.Transitions() {
 		h := attempt.Head{IsFound: true, Version: 1, RecordedAt: at, Type: row.Type}
 		got := attempt.Decide(msg, false, h, "self")
-		waits := row.To == ledger.StateScheduled || row.To == ledger.StateRetrying
+		waits := row.To == ledger.StateScheduled || row.To == ledger.StateRetrying || row.To == ledger.StateInLine
 		if (got == attempt.Drop) != (row.To.Finished() || waits) {
 			t.Errorf("after %s: verdict %d", row.Type, got)
 		}
