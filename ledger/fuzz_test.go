@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -304,12 +305,14 @@ func wantLegal(t *testing.T, task ledger.Task, events []ledger.Event) {
 		switch {
 		case e.Type == ledger.EventFailed:
 			failures++
-		case e.Type == ledger.EventReleased && events[i-1].Type.State().Finished():
+		case i > 0 && (e.Type == ledger.EventReleased || e.Type == ledger.EventLinedUp) &&
+			events[i-1].Type.State().Finished():
 			failures = 0
 		}
 	}
 	switch {
-	case first.Type != ledger.EventEnqueued && first.Type != ledger.EventScheduled:
+	case !slices.Contains(
+		[]ledger.EventType{ledger.EventEnqueued, ledger.EventScheduled, ledger.EventLinedUp}, first.Type):
 		t.Errorf("begins with %s", first.Type)
 	case task.State != last.Type.State() || task.State == ledger.StateNone:
 		t.Errorf("state %q after %s", task.State, last.Type)
