@@ -410,6 +410,7 @@ docs/overload.md.`,
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				answer := limit{Name: args[0]}
+				limited := []ledger.Kind{l.Kind}
 				var text string
 				err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 					if isWaiting {
@@ -428,6 +429,7 @@ docs/overload.md.`,
 					}
 					if set != nil {
 						answer.startLimit = startLimitOf(*set)
+						limited = slices.Sorted(maps.Keys(set.Kinds)) // its name may be no kind
 					}
 					text += startText(args[0], set)
 					return nil
@@ -435,8 +437,10 @@ docs/overload.md.`,
 				if err != nil {
 					return err
 				}
-				if err := a.noteUnknownKind(ctx, pool, l.Kind); err != nil {
-					return err
+				for _, kind := range limited {
+					if err := a.noteUnknownKind(ctx, pool, kind); err != nil {
+						return err
+					}
 				}
 				return a.print(answer, func(w io.Writer) { _, _ = io.WriteString(w, text) })
 			})

@@ -55,6 +55,8 @@ func (s Source) state(ctx context.Context, t ledger.Task) (string, error) {
 		return dead(t), nil
 	case ledger.StateScheduled:
 		return s.predecessors(ctx, t)
+	case ledger.StateInLine:
+		return "It waits for its turn in the line " + printable.Text(t.OrderKey) + ".", nil
 	case ledger.StateAvailable:
 		return s.available(ctx, t)
 	case ledger.StateRunning:
