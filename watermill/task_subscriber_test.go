@@ -214,9 +214,13 @@ func TestTaskSubscribersWithDifferentSettings(t *testing.T) {
 	var mu sync.Mutex
 	done := make(map[string]int)
 	var most [2]int
+	// Each waits with its first task for the other's. Without that, one could handle all before the other is ready.
+	var bothBegan sync.WaitGroup
+	bothBegan.Add(2)
 	for i, slots := range []int{1, 3} {
 		router, start := b.Router()
 		inFlight := 0
+		var began sync.Once
 		s := b.subscriber(workers.KindConfig{Slots: slots, Timeout: time.Duration(i+1) * time.Minute})
 		router.AddConsumerHandler("mail", "mail.send", s, func(m *message.Message) error {
 			mu.Lock()
@@ -224,6 +228,8 @@ func TestTaskSubscribersWithDifferentSettings(t *testing.T) {
 			most[i] = max(most[i], inFlight)
 			done[m.UUID]++
 			mu.Unlock()
+			began.Do(bothBegan.Done)
+			bothBegan.Wait()
 			time.Sleep(2 * time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
