@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/seal"
 )
 
 // sealView is the seal of the events on the page of a task: of the version that is shown, and of those before it.

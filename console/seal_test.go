@@ -13,9 +13,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/ledger/seal"
 )
 
 // The page of a task shows whether its events are sealed, and a proof that a reader can check by hand. Neither the salt

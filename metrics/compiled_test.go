@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/metrics"

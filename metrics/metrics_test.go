@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"

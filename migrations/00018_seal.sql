@@ -1,5 +1,5 @@
 -- The seal: a Merkle tree over the events, whose checkpoints are kept outside of the database.
--- Owner: package ledger/seal.
+-- Owner: package internal/seal.
 --
 --   seal  written and read by seal
 --
@@ -115,7 +115,7 @@ comment on function taskledger_internal.count_rows(text) is
   'Counts the events in the table without its indexes: those with a position that a snapshot sees, those without a '
   'position, and those of transactions that have not begun.';
 
--- The digest of the personal data of an event, as in package ledger/seal.
+-- The digest of the personal data of an event, as in package internal/seal.
 -- +goose StatementBegin
 create function taskledger_internal.personal_digest(salt bytea, data text, meta text, actor text) returns bytea
 language sql immutable parallel safe

@@ -29,7 +29,7 @@ var ( // tests change them
 	// cost nothing.
 	lingerAfter = 5 * time.Second
 	// lingerBusy is how long the list is put off at most while there are many events: of a backlog that is being worked
-	// off, most tasks finish meanwhile. health/alarm counts on less than 30 s together.
+	// off, most tasks finish meanwhile. internal/alarm counts on less than 30 s together.
 	lingerBusy = 10 * time.Second
 	// lingerPage is how many events a step reads.
 	lingerPage = 5_000

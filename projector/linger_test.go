@@ -151,7 +151,7 @@ func TestAnEmptyListReadsNoEvents(t *testing.T) {
 	}
 }
 
-// While there are many events, the list is put off, for less than the 30 s that health/alarm counts on.
+// While there are many events, the list is put off, for less than the 30 s that internal/alarm counts on.
 func TestTheListIsPutOffWhileABacklogDrains(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

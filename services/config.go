@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/alarm"
+	"github.com/taskledger/taskledger/internal/seal/sealer"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger/seal/sealer"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -83,11 +83,12 @@ type Config struct {
 	AckTimeout time.Duration
 	// RelayHooks are called by the relay.
 	RelayHooks []outbox.Hook
-	// Alarms configures the rules and receivers of alarms. Default: no alarms are sent.
-	Alarms alarm.File
-	// Seal configures the service that seals events, and publishes checkpoints. The login of DB then needs the role
-	// archiver too. Default: nil, no events are sealed.
-	Seal *sealer.File
+	// Alarms is the file of `serve --alarms` as JSON: the rules and receivers of alarms, see docs/alarms.md. Default:
+	// no alarms are sent.
+	Alarms []byte
+	// Seal is the file of `serve --seal` as JSON: events are sealed, and checkpoints published, see docs/audit.md. The
+	// login of DB then needs the role archiver too. Default: no events are sealed.
+	Seal []byte
 	// Listener is where the HTTP server answers /healthz, /readyz and /metrics. Run closes it. Default: no HTTP
 	// server.
 	Listener net.Listener
@@ -131,8 +132,13 @@ func (c Config) Validate() error {
 	if c.Listener == nil && c.Console != nil {
 		faults = append(faults, errors.New("services: Console needs a Listener"))
 	}
+	if c.Alarms != nil {
+		if _, err := alarm.Parse(c.Alarms); err != nil {
+			faults = append(faults, fmt.Errorf("services: Alarms: %w", err))
+		}
+	}
 	if c.Seal != nil {
-		if err := c.Seal.Validate(); err != nil {
+		if _, err := sealer.Parse(c.Seal); err != nil {
 			faults = append(faults, fmt.Errorf("services: Seal: %w", err))
 		}
 	}

@@ -8,13 +8,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/seal/sealer"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/ledger/seal/sealer"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/dispatcher"
@@ -42,7 +42,7 @@ func Run(ctx context.Context, c Config) error {
 		push := func(ctx context.Context, _ *slog.Logger) error { return c.Push(ctx) }
 		services = append(services, service{"push", push})
 	}
-	if len(c.Alarms.Receivers) > 0 {
+	if c.Alarms != nil {
 		services = append(services, c.alarms())
 	}
 	if c.Seal != nil {
@@ -200,8 +200,12 @@ func (c Config) periodic() service {
 
 func (c Config) sealer() service {
 	return service{"seal", func(ctx context.Context, log *slog.Logger) error {
-		config := sealer.Config{DB: c.DB, File: *c.Seal, Logger: log, Describe: c.Describe}
-		if c.Seal.Subject != "" {
+		file, err := sealer.Parse(c.Seal)
+		if err != nil {
+			return err
+		}
+		config := sealer.Config{DB: c.DB, File: file, Logger: log, Describe: c.Describe}
+		if file.Subject != "" {
 			if err := c.awaitNATS(ctx); err != nil {
 				return err
 			}
@@ -224,7 +228,11 @@ func (c Config) sealer() service {
 
 func (c Config) alarms() service {
 	return service{"alarm", func(ctx context.Context, log *slog.Logger) error {
-		w, err := alarm.New(alarm.Config{DB: c.DB, File: c.Alarms, Logger: log})
+		file, err := alarm.Parse(c.Alarms)
+		if err != nil {
+			return err
+		}
+		w, err := alarm.New(alarm.Config{DB: c.DB, File: file, Logger: log})
 		if err != nil {
 			return err
 		}

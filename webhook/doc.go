@@ -16,8 +16,8 @@
 // Receivers are independent: a receiver that stops does not delay the others. A receiver that answers 410 Gone is
 // paused until an operator resumes its kind.
 //
-// An [Endpoint] sends one message without subscriber and task; alarms (package health/alarm) use it. A receiver written
-// in Go verifies requests with [Verify].
+// An [Endpoint] sends one message without subscriber and task; alarms use it. A receiver written in Go verifies
+// requests with [Verify].
 //
 // A connection is made to public addresses only, unless the configuration allows others. The address is checked for
 // each connection, after its name was resolved, and redirects are not followed.

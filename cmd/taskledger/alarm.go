@@ -10,7 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -20,16 +20,16 @@ func addAlarmsFlag(cmd *cobra.Command, file *string) {
 	bind(cmd.Flags(), "alarms", "TASKLEDGER_ALARMS")
 }
 
-// readAlarms reads a file of alarms. It returns the zero File if file is "".
-func readAlarms(a *app, file string) (f alarm.File, err error) {
+// readAlarms reads a file of alarms, and returns it as JSON too: nil if file is "".
+func readAlarms(a *app, file string) (f alarm.File, text []byte, err error) {
 	if file == "" {
-		return f, nil
+		return f, nil, nil
 	}
-	text, err := a.readJSON(file)
-	if err != nil {
-		return f, err
+	if text, err = a.readJSON(file); err != nil {
+		return f, nil, err
 	}
-	return alarm.Parse(text)
+	f, err = alarm.Parse(text)
+	return f, text, err
 }
 
 func listAlarms(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
@@ -77,7 +77,7 @@ delivery is tried once. The exit code is 1 if a delivery fails.`,
 			if file == "" {
 				return usagef("%s: --alarms is required", cmd.CommandPath()).hinted("set --alarms or TASKLEDGER_ALARMS")
 			}
-			f, err := readAlarms(a, file)
+			f, _, err := readAlarms(a, file)
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,7 @@ func TestAlarmsInDocs(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(yaml, "/run/secrets", dir)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := readAlarms(newApp(), file); err != nil || len(f.Receivers) != 3 {
+	if f, _, err := readAlarms(newApp(), file); err != nil || len(f.Receivers) != 3 {
 		t.Errorf("%d receivers, %v", len(f.Receivers), err)
 	}
 }

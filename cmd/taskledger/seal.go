@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/seal"
 )
 
 func newSealCommand(a *app) *cobra.Command {
@@ -31,15 +31,15 @@ file.`,
 		Example: "  taskledger seal >> /mnt/worm/checkpoints\n  taskledger seal --publish seal.yaml -o jsonl",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			file, err := readSealFile(a, publish)
+			file, text, err := readSealFile(a, publish)
 			if err != nil {
 				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				if err := sealEvents(ctx, a, pool); err != nil || file == nil {
+				if err := sealEvents(ctx, a, pool); err != nil || text == nil {
 					return err
 				}
-				return publishSeal(ctx, a, pool, *file)
+				return publishSeal(ctx, a, pool, file)
 			})
 		},
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/strictjson"
-	"github.com/taskledger/taskledger/ledger/seal"
 )
 
 func newVerifyProofsCommand(a *app) *cobra.Command {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/taskledger/taskledger/ledger/seal"
-	"github.com/taskledger/taskledger/ledger/seal/sealer"
+	"github.com/taskledger/taskledger/internal/seal"
+	"github.com/taskledger/taskledger/internal/seal/sealer"
 )
 
 func TestSealFileInDocs(t *testing.T) {

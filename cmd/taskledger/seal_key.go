@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/ledger/seal"
+	"github.com/taskledger/taskledger/internal/seal"
 )
 
 // madeSealKey is the result of create seal-key as JSON.

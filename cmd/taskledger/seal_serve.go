@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/natsclient"
-	"github.com/taskledger/taskledger/ledger/seal"
-	"github.com/taskledger/taskledger/ledger/seal/sealer"
+	"github.com/taskledger/taskledger/internal/seal"
+	"github.com/taskledger/taskledger/internal/seal/sealer"
 )
 
 // addSealFlag adds --seal, the file with the key, the receivers and the witnesses of checkpoints.
@@ -18,17 +18,16 @@ func addSealFlag(cmd *cobra.Command, file *string) {
 	bind(cmd.Flags(), "seal", "TASKLEDGER_SEAL")
 }
 
-// readSealFile reads the file of --seal. It returns nil if file is "".
-func readSealFile(a *app, file string) (*sealer.File, error) {
+// readSealFile reads the file of --seal, and returns it as JSON too: nil if file is "".
+func readSealFile(a *app, file string) (f sealer.File, text []byte, err error) {
 	if file == "" {
-		return nil, nil // nothing is sealed
+		return f, nil, nil // nothing is sealed
 	}
-	text, err := a.readJSON(file)
-	if err != nil {
-		return nil, err
+	if text, err = a.readJSON(file); err != nil {
+		return f, nil, err
 	}
-	f, err := sealer.Parse(text)
-	return &f, err
+	f, err = sealer.Parse(text)
+	return f, text, err
 }
 
 // publishSeal publishes the newest checkpoint once.

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/internal/loop"
-	"github.com/taskledger/taskledger/ledger/seal"
+	"github.com/taskledger/taskledger/internal/seal"
 )
 
 // policyFlags are which signatures checkpoints must have.

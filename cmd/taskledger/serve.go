@@ -207,11 +207,11 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		return usagef("--stream-replicas must be at most %d, the number of NATS servers of serve, got %d", most,
 			f.stream.Replicas).hinted("start a cluster with --peers, or set %s", envNATSURL)
 	}
-	alarms, err := readAlarms(a, f.alarms)
+	_, alarms, err := readAlarms(a, f.alarms)
 	if err != nil {
 		return err
 	}
-	sealed, err := readSealFile(a, f.seal)
+	_, sealed, err := readSealFile(a, f.seal)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ var (
 	subscriberRemoveSQL string
 )
 
-// SealReader is the reader of package ledger/seal, which appends a cursor row with each of its batches. Rebase moves
+// SealReader is the reader of package internal/seal, which appends a cursor row with each of its batches. Rebase moves
 // it as it moves subscribers, so that not all events are read again.
 const SealReader = "seal"
 

@@ -33,11 +33,11 @@ var packageAliases = map[string]string{"ledgerwm": "watermill"}
 
 // documented are the packages whose names documents use.
 var documented = []string{
-	"ledger", "ledger/feed", "ledger/stdsql", "ledger/periodic", "ledger/seal",
-	"ledger/seal/sealer",
+	"ledger", "ledger/feed", "ledger/stdsql", "ledger/periodic", "internal/seal",
+	"internal/seal/sealer",
 	"ledger/ledgertest", "outbox",
 	"workers", "workers/scheduler", "workers/operator",
-	"workers/workertest", "projector", "health", "health/alarm", "migrations",
+	"workers/workertest", "projector", "health", "internal/alarm", "migrations",
 	"api", "api/client", "console", "services", "metrics", "tracing",
 }
 

@@ -24,7 +24,8 @@ var rules = []rule{
 	{
 		pkg: "/services",
 		may: []string{"/ledger/...", "/outbox", "/projector", "/workers/scheduler", "/workers/dispatcher",
-			"/health/...", "/metrics", "/internal/broker", "/internal/httpserver", "/internal/loop",
+			"/health/...", "/metrics", "/internal/alarm", "/internal/seal/...", "/internal/broker",
+			"/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
 		reason: "the other door: it puts the services together, and no package of the library imports it",
 	},
@@ -66,14 +67,14 @@ var rules = []rule{
 		reason: "following the ledger takes PostgreSQL and nothing else",
 	},
 	{
-		pkg: "/ledger/seal",
+		pkg: "/internal/seal",
 		may: []string{"/ledger", "/internal/feed", "/internal/fault", "/internal/pgarray", "/internal/pgerr",
 			"/internal/pgquery", "/internal/strictjson", pgx, xMod},
 		reason: "an auditor's program needs PostgreSQL and a Merkle tree, and for a proof the tree alone",
 	},
 	{
-		pkg: "/ledger/seal/sealer",
-		may: []string{"/ledger", "/ledger/feed", "/ledger/seal", "/webhook", "/internal/fault", "/internal/lease",
+		pkg: "/internal/seal/sealer",
+		may: []string{"/ledger", "/ledger/feed", "/internal/seal", "/webhook", "/internal/fault", "/internal/lease",
 			"/internal/loop", "/internal/secret", "/internal/settings", pgx},
 		reason: "the seal as a service: it needs PostgreSQL, and HTTP for witnesses and webhooks",
 	},
@@ -242,7 +243,7 @@ var rules = []rule{
 	{pkg: "/internal/sdnotify", may: nil, reason: "a protocol of systemd, and no more"},
 	{pkg: "/internal/httpserver", may: nil, reason: "timeouts and the shutdown do not depend on the endpoints"},
 	{
-		pkg: "/health/alarm",
+		pkg: "/internal/alarm",
 		may: []string{"/ledger", "/ledger/periodic", "/health", "/workers/operator", "/internal/fault",
 			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
 			"/internal/secret", "/internal/settings", "/webhook", pgx, goMail},
@@ -273,7 +274,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/console",
-		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/ledger/seal",
+		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/internal/seal",
 			"/outbox", "/projector", "/workers", "/workers/operator", "/internal/cache", "/internal/lists",
 			"/internal/explain", "/internal/printable", "/internal/reserved",
 			"/internal/strictjson", pgx},
@@ -426,7 +427,7 @@ type ban struct {
 }
 
 var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler",
-	"/workers/operator", "/ledger/periodic", "/ledger/seal", "/ledger/seal/sealer", "/health", "/health/alarm",
+	"/workers/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer", "/health", "/internal/alarm",
 	"/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
 
 var bans = []ban{
@@ -452,7 +453,7 @@ var bans = []ban{
 		reason: "only the module watermill brings Watermill",
 	},
 	{
-		pkgs:   slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/health/alarm" }),
+		pkgs:   slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/internal/alarm" }),
 		never:  []string{goMail},
 		reason: "only alarms send mail",
 	},
@@ -467,7 +468,7 @@ var bans = []ban{
 		reason: "a service beside the workers runs no handlers: it uses the ledger and does not get the pool",
 	},
 	{
-		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/ledger/seal", "/workers/scheduler",
+		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/internal/seal", "/workers/scheduler",
 			"/ledger/periodic", "/projector", "/migrations"},
 		never:  []string{nats},
 		reason: "PostgreSQL is enough for these",

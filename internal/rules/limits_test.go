@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 	face "github.com/taskledger/taskledger/ledger/feed"

@@ -60,7 +60,7 @@ var tables = map[string]string{
 	"pause":              "workers/operator",
 	"schedule":           "ledger/periodic",
 	"migration":          "migrations",
-	"seal":               "ledger/seal",
+	"seal":               "internal/seal",
 	"token":              "api",
 }
 
@@ -115,7 +115,7 @@ var foreigners = []foreign{
 		reason: "the row that a login locks to add a subscriber",
 	},
 	{
-		table: "mutex", path: "health/alarm/sql/receiver.sql",
+		table: "mutex", path: "internal/alarm/sql/receiver.sql",
 		reason: "the row that a delivery locks",
 	},
 	{

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/taskledger/taskledger/internal/seal"
+	"github.com/taskledger/taskledger/internal/seal/sealer"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/ledger/seal"
-	"github.com/taskledger/taskledger/ledger/seal/sealer"
 )
 
 // A witness of others cosigns our checkpoints, and a library of others reads our log over HTTP: the checkpoint, its
