@@ -12,10 +12,10 @@ import (
 // send one to a process and to its group.
 const sameSignal = 500 * time.Millisecond
 
-// SignalContext returns a context for [Pool.Run] that the first SIGINT or SIGTERM cancels, so that the pool drains.
-// From then on signals have their default effect, so the second one ends the process at once. Attempts that were
-// running are then repeated elsewhere after AckWait, without using an attempt. The first signal counts once if it comes
-// again within 500 ms.
+// SignalContext returns a context for [Pool.Run] that the first SIGINT or SIGTERM cancels, so that the pool drains. The
+// second one ends the process at once, even if it was ignored when the process began, as in the background of a shell.
+// Attempts that were running are then repeated elsewhere after AckWait, without using an attempt. The first signal
+// counts once if it comes again within 500 ms.
 //
 // stop cancels the context as well, and stops catching the signals. A second signal does not end a program that also
 // catches these signals elsewhere.
@@ -27,39 +27,29 @@ func SignalContext(parent context.Context) (ctx context.Context, stop context.Ca
 		select {
 		case first := <-signals:
 			stop()
-			awaitOther(signals, first)
+			end(awaitSecond(signals, first))
 		case <-ctx.Done():
 			stop()
-		}
-		signal.Stop(signals)
-		select {
-		case s := <-signals: // the second one arrived before signal.Stop
-			end(s)
-		default:
+			signal.Stop(signals)
 		}
 	}()
 	return ctx, stop
 }
 
-// awaitOther ignores the same signal for a moment. A different signal ends the process.
-func awaitOther(signals <-chan os.Signal, first os.Signal) {
-	for over := time.After(sameSignal); ; {
-		select {
-		case s := <-signals:
-			if s != first {
-				signal.Reset(os.Interrupt, syscall.SIGTERM)
-				end(s)
-			}
-		case <-over:
-			return
+// awaitSecond returns the second signal. The same signal does not count for a moment.
+func awaitSecond(signals <-chan os.Signal, first os.Signal) os.Signal {
+	for over := time.Now().Add(sameSignal); ; {
+		if s := <-signals; s != first || time.Now().After(over) {
+			return s
 		}
 	}
 }
 
-// end sends a signal to this process.
+// end ends this process, by the signal where that is possible.
 func end(s os.Signal) {
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	if self, err := os.FindProcess(os.Getpid()); err == nil && self.Signal(s) == nil {
-		return
+		time.Sleep(100 * time.Millisecond) // the signal has no effect if it was ignored when the process began
 	}
-	os.Exit(1) // on systems where a process cannot signal itself
+	os.Exit(1)
 }
