@@ -77,8 +77,8 @@ func TestRatesThatTakeLong(t *testing.T) {
 	db := ledgertest.Pool(t, ledgertest.Owner)
 	const step, n = time.Hour, 3 * readSteps
 	last := time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC)
-	if _, err := db.Exec(t.Context(), `insert into taskledger.kind_stats
-		(minute, kind, enqueued, started, succeeded, failed, dead, cancelled)
+	if _, err := db.Exec(t.Context(), `insert into taskledger.kind_hour
+		(hour, kind, enqueued, started, succeeded, failed, dead, cancelled)
 		select $1::text::timestamptz - i * interval '1 hour', 'a', 1, 1, 1, 0, 0, 0 from generate_series(0, 100) i`,
 		last.Format(time.RFC3339)); err != nil {
 		t.Fatal(err)

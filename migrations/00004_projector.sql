@@ -4,6 +4,7 @@
 --   task           written and read by projector
 --   task_count     written and read by projector
 --   kind_stats     written and read by projector
+--   kind_hour      written and read by projector
 --   illegal_event  written and read by projector
 --
 -- Other packages and programs read the views tasks, task_counts and kind_minutes. The view task_totals is for
@@ -94,6 +95,25 @@ create index kind_stats_position on taskledger.kind_stats (last_position, minute
 comment on table taskledger.kind_stats is
   'Events by kind and minute, and histograms of waiting and running times. Append-only: add up all rows of a kind '
   'and minute.';
+
+-- The sums of kind_stats by hour, for charts of days: a month of a kind is 720 rows and not 43,200. Appended and merged
+-- with kind_stats.
+create table taskledger.kind_hour (
+  hour      timestamptz not null,
+  enqueued  bigint not null,
+  started   bigint not null,
+  succeeded bigint not null,
+  failed    bigint not null,
+  dead      bigint not null,
+  cancelled bigint not null,
+  kind      text collate "C" not null)
+  with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+create index kind_hour_hour on taskledger.kind_hour (hour, kind);
+
+comment on table taskledger.kind_hour is
+  'Events by kind and hour, without histograms: the sums of kind_stats. Append-only: add up all rows of a kind and '
+  'hour.';
 
 create table taskledger.illegal_event (
   kind     text collate "C" not null,
@@ -208,7 +228,7 @@ comment on function taskledger_internal.remove_illegal_events(text, text) is
   'Removes the events of a task that do not fold from the record, and returns their versions.';
 
 -- With its owner's rights, as above. Locks the rows that it merges, which no other transaction writes: its caller has
--- appended the projector's cursor row. Index: kind_stats_minute.
+-- appended the projector's cursor row. Indexes: kind_stats_minute, kind_hour_hour.
 -- +goose StatementBegin
 create function taskledger_internal.merge_kind_stats(since timestamptz, before timestamptz) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
@@ -249,8 +269,26 @@ begin atomic
             min(g.first_position) as first_position, max(g.last_position) as last_position
        from gone g
       group by g.minute, g.kind) t;
+
+  with gone as (
+    delete from taskledger.kind_hour s
+     using (
+       select m.hour, m.kind
+         from taskledger.kind_hour m
+        where m.hour >= date_bin('1 hour', since, 'epoch') and m.hour < before
+        group by m.hour, m.kind
+       having count(*) > 1) many
+     where s.hour = many.hour and s.kind = many.kind
+    returning s.*
+  )
+  insert into taskledger.kind_hour (hour, kind, enqueued, started, succeeded, failed, dead, cancelled)
+  select g.hour, g.kind, sum(g.enqueued), sum(g.started), sum(g.succeeded), sum(g.failed), sum(g.dead),
+         sum(g.cancelled)
+    from gone g
+   group by g.hour, g.kind;
 end;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.merge_kind_stats(timestamptz, timestamptz) is
-  'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
+  'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed, and the rows of '
+  'kind_hour of each kind and hour in that range.';

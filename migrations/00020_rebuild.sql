@@ -34,7 +34,7 @@ comment on table taskledger.subscriber_state is
   'that stops it, and its rebuild or verification.';
 
 insert into taskledger.subscriber_state (reader, version, shape, tables, parks) values
-  ('projector', 1, '', '{task,task_count,kind_stats,illegal_event,task_tag}', true);
+  ('projector', 1, '', '{task,task_count,kind_stats,kind_hour,illegal_event,task_tag}', true);
 
 -- An operator changes rows by functions, which check that the act is on record. Index: event_xid_position.
 -- +goose StatementBegin

@@ -59,7 +59,7 @@ grant select on taskledger.task, taskledger.task_tag, taskledger.tasks, taskledg
 grant select on taskledger.parked, taskledger.parked_events,
    taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event
    to relay, operator, reader, archiver;
-grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.subscriber_state,
+grant select on taskledger.kind_stats, taskledger.kind_hour, taskledger.kind_minutes, taskledger.subscriber_state,
    taskledger.subscriber_parked to relay, operator, reader, archiver;
 grant select on taskledger.migration to relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.schema_version to relay, operator, reader, archiver;
@@ -87,7 +87,7 @@ grant insert on taskledger.task, taskledger.task_tag to relay;
 grant update (state, aside, version, attempt, failures, priority, partition, updated_at, error, fingerprint, due_at,
    lingering) on taskledger.task to relay;
 grant insert, delete on taskledger.task_count to relay;
-grant insert on taskledger.kind_stats to relay;
+grant insert on taskledger.kind_stats, taskledger.kind_hour to relay;
 grant execute on function taskledger_internal.merge_kind_stats, taskledger_internal.remove_subscriber_parked to relay;
 -- Registering, rebuilding and failing subscribers with tables is the work of their programs.
 grant insert on taskledger.subscriber_state, taskledger.subscriber_parked to relay;

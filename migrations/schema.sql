@@ -4111,6 +4111,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.may_have_lease(name text, detail json) IS 'Returns true if the session''s login may have one more lease of a worker, and raises an error otherwise: reading all leases must not take long because of one login. A worker holds one lease, and one more if it divides shards.';
 
+CREATE TABLE taskledger.kind_hour (
+    hour timestamp with time zone NOT NULL,
+    enqueued bigint NOT NULL,
+    started bigint NOT NULL,
+    succeeded bigint NOT NULL,
+    failed bigint NOT NULL,
+    dead bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE taskledger.kind_hour IS 'Events by kind and hour, without histograms: the sums of kind_stats. Append-only: add up all rows of a kind and hour.';
+
 CREATE TABLE taskledger.kind_stats (
     minute timestamp with time zone NOT NULL,
     enqueued bigint NOT NULL,
@@ -4191,9 +4205,37 @@ CREATE FUNCTION taskledger_internal.merge_kind_stats(since timestamp with time z
                      max(g.last_position) AS last_position
                     FROM gone g
                    GROUP BY g.minute, g.kind) t;
+ WITH gone AS (
+          DELETE FROM taskledger.kind_hour s
+            USING ( SELECT m.hour,
+                     m.kind
+                    FROM taskledger.kind_hour m
+                   WHERE ((m.hour >= date_bin('01:00:00'::interval, merge_kind_stats.since, '1970-01-01 00:00:00+00'::timestamp with time zone)) AND (m.hour < merge_kind_stats.before))
+                   GROUP BY m.hour, m.kind
+                  HAVING (count(*) > 1)) many
+           WHERE ((s.hour = many.hour) AND (s.kind = many.kind))
+           RETURNING s.hour,
+             s.enqueued,
+             s.started,
+             s.succeeded,
+             s.failed,
+             s.dead,
+             s.cancelled,
+             s.kind
+         )
+  INSERT INTO taskledger.kind_hour (hour, kind, enqueued, started, succeeded, failed, dead, cancelled)  SELECT g.hour,
+             g.kind,
+             sum(g.enqueued) AS sum,
+             sum(g.started) AS sum,
+             sum(g.succeeded) AS sum,
+             sum(g.failed) AS sum,
+             sum(g.dead) AS sum,
+             sum(g.cancelled) AS sum
+            FROM gone g
+           GROUP BY g.hour, g.kind;
 END;
 
-COMMENT ON FUNCTION taskledger_internal.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
+COMMENT ON FUNCTION taskledger_internal.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed, and the rows of kind_hour of each kind and hour in that range.';
 
 CREATE FUNCTION taskledger_internal.newest_of(kind text, biz_id text, types taskledger.event_type[]) RETURNS integer
     LANGUAGE sql STABLE
@@ -7151,6 +7193,8 @@ CREATE INDEX event_short_snooze ON taskledger.event USING btree ("position") WHE
 CREATE INDEX event_turn ON taskledger.event USING btree (order_key, "position") WHERE ((order_key IS NOT NULL) AND (type = 'released'::taskledger.event_type) AND starts_with((data)::text, '{"reason":"turn"'::text));
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
+
+CREATE INDEX kind_hour_hour ON taskledger.kind_hour USING btree (hour, kind);
 
 CREATE INDEX kind_stats_minute ON taskledger.kind_stats USING btree (minute, kind);
 

@@ -98,7 +98,7 @@ func TestRelayCannotChooseWhatTheOwnerReplaces(t *testing.T) {
 	}
 	project(t, pool)
 	check(t, pool)
-	if r, _, err := rebuild.Read(t.Context(), pool, feed.ProjectorReader); err != nil || len(r.Tables) != 5 {
+	if r, _, err := rebuild.Read(t.Context(), pool, feed.ProjectorReader); err != nil || len(r.Tables) != 6 {
 		t.Errorf("registered: %+v, %v", r, err)
 	}
 	var tables *projector.TablesError

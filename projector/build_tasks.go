@@ -39,7 +39,7 @@ var (
 
 // builtInTables are the tables of the built-in projection. The registry has them too, which the role relay may write:
 // the owner replaces these and no others.
-var builtInTables = []string{"task", "task_count", "kind_stats", "illegal_event", "task_tag"}
+var builtInTables = []string{"task", "task_count", "kind_stats", "kind_hour", "illegal_event", "task_tag"}
 
 // RebuildOptions configures [RebuildTasks]. Nil is the default of every field.
 type RebuildOptions = rebuild.Options

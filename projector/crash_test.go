@@ -106,7 +106,8 @@ func shapeOf(tb testing.TB, owner *pgxpool.Pool) (shape string) {
 		with t as (
 		  select c.* from pg_class c
 		   where c.oid in ('taskledger.task'::regclass, 'taskledger.task_count'::regclass,
-		                   'taskledger.kind_stats'::regclass, 'taskledger.illegal_event'::regclass)
+		                   'taskledger.kind_stats'::regclass, 'taskledger.kind_hour'::regclass,
+		                   'taskledger.illegal_event'::regclass)
 		)
 		select string_agg(line, e'\n' order by line) from (
 		  select t.relname || ' ' || coalesce(t.reloptions::text, '') || ' owner ' || t.relowner::regrole

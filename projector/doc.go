@@ -6,6 +6,7 @@
 //	taskledger.task        the current state of every task, one row each
 //	taskledger.task_count  tasks by kind and state, as running totals
 //	taskledger.kind_stats  events of each kind and minute, and histograms of waiting and running times
+//	taskledger.kind_hour   events of each kind and hour
 //
 // [Runner] follows the ledger's feed and applies it page by page. [ReadTasks], [ReadCounts] and [ReadKindStats] read
 // the tables, and [ReadLag] returns their delay. [Verify] compares the tables with the events, and [RebuildTasks]

@@ -14,13 +14,18 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/rates.sql
-var ratesSQL string
+var (
+	//go:embed sql/rates.sql
+	ratesSQL string
+	//go:embed sql/rates_hours.sql
+	ratesHoursSQL string
+)
 
 // ReadRates returns the sums of the statistics of kinds from one time to another, in steps of whole minutes, sorted by
 // time. No kinds means all kinds. Kind is empty, and Minute is the beginning of the step, which is a multiple of its
 // length since 1970 in UTC. The histograms are empty, see [ReadKindStats]. Steps without events are left out. The cost
-// grows with the number of kinds and minutes, not of tasks. It never commits.
+// grows with the number of kinds and minutes, not of tasks; if from, to and step are whole hours, of kinds and hours. It
+// never commits.
 //
 // Errors: [*ledger.InvalidError] if step is not a whole number of minutes, [ledger.ErrNotMigrated].
 func ReadRates(
@@ -34,7 +39,11 @@ func ReadRates(
 	if len(kinds) > 0 {
 		only = pgarray.Of(kinds...)
 	}
-	rows, err := db.Query(ctx, ratesSQL, pgquery.Time(from), pgquery.Time(to), int64(step/time.Second),
+	sql := ratesSQL
+	if step%time.Hour == 0 && from.Equal(from.Truncate(time.Hour)) && to.Equal(to.Truncate(time.Hour)) {
+		sql = ratesHoursSQL
+	}
+	rows, err := db.Query(ctx, sql, pgquery.Time(from), pgquery.Time(to), int64(step/time.Second),
 		pgquery.Optional(only))
 	if err != nil {
 		return nil, pgerr.Explain("read rates", err)

@@ -99,6 +99,30 @@ func TestStatsAreMerged(t *testing.T) {
 	if err != nil || merged != 2*3 || rows <= merged+2*3 {
 		t.Errorf("%d rows, %d of merged minutes, %v", rows, merged, err)
 	}
+	// The newest minute of the hour is not merged yet: its pages have rows of their own.
+	var byHour int
+	err = pool.QueryRow(t.Context(), "select count(*) from taskledger.kind_hour").Scan(&byHour)
+	if err != nil || byHour >= rows-merged {
+		t.Errorf("%d rows by hour, %v", byHour, err)
+	}
+	hour := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	for _, kinds := range [][]ledger.Kind{nil, {"k0", "k2"}} {
+		var have, want []projector.KindStats
+		for step, all := range map[time.Duration]*[]projector.KindStats{time.Hour: &have, time.Minute: &want} {
+			*all, err = projector.ReadRates(t.Context(), pool, hour, hour.Add(time.Hour), step, kinds...)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var sum projector.KindStats
+		for _, s := range want {
+			sum.Add(s)
+		}
+		if len(have) != 1 || !have[0].Minute.Equal(hour) || have[0].Enqueued == 0 || have[0].Enqueued != sum.Enqueued ||
+			have[0].Succeeded != sum.Succeeded {
+			t.Errorf("%v: %+v, want %+v", kinds, have, sum)
+		}
+	}
 	check(t, pool)
 }
 

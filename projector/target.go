@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
-// TasksName is the name of the built-in projection: the tables task, task_count, kind_stats, illegal_event
-// and task_tag.
+// TasksName is the name of the built-in projection: the tables task, task_count, kind_stats, kind_hour,
+// illegal_event and task_tag.
 const TasksName = "tasks"
 
 // transact calls apply in the transaction of a page, after advance.

@@ -53,7 +53,7 @@ type statements struct {
 }
 
 // ownTable matches the tables of the projection in a statement.
-var ownTable = regexp.MustCompile(`\btaskledger\.(task|task_count|kind_stats|illegal_event|task_tag)\b`)
+var ownTable = regexp.MustCompile(`\btaskledger\.(task|task_count|kind_stats|kind_hour|illegal_event|task_tag)\b`)
 
 // statementsIn returns the statements for the tables in a schema, whose name needs no quotes.
 func statementsIn(schema string) statements {

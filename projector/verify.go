@@ -24,6 +24,8 @@ var (
 	verifyEventsSQL string
 	//go:embed sql/verify_tasks.sql
 	verifyTasksSQL string
+	//go:embed sql/verify_hours.sql
+	verifyHoursSQL string
 )
 
 type (
@@ -34,10 +36,10 @@ type (
 )
 
 // Verify folds all events that the built-in projection has applied and compares the result with the tables
-// task, task_count, kind_stats and task_tag. It reads everything in one snapshot, so it is exact while writers and the
-// projector run. Its memory does not grow with the ledger: the statistics of many kinds and minutes are sorted in a
-// temporary file. It changes nothing. progress is called after each part, with the events that are
-// compared and about how many there are, unless it is nil.
+// task, task_count, kind_stats, kind_hour and task_tag. It reads everything in one snapshot, so it is exact while
+// writers and the projector run. Its memory does not grow with the ledger: the statistics of many kinds and minutes are
+// sorted in a temporary file. It changes nothing. progress is called after each part, with the events that are compared
+// and about how many there are, unless it is nil.
 //
 // Events that do not fold are a difference and not an error. A task that was folded again from its whole history is a
 // difference, too, until the cursor has passed its events; see the package comment.
@@ -75,7 +77,13 @@ func verify(ctx context.Context, tx pgx.Tx, progress func(done, total int64)) (R
 	if err := v.totals(ctx); err != nil {
 		return Report{}, err
 	}
-	err = v.statistics(ctx)
+	before := v.report.Different
+	if err := v.statistics(ctx); err != nil {
+		return Report{}, err
+	}
+	if v.report.Different == before { // else the hours would repeat the differences of minutes
+		err = v.hours(ctx)
+	}
 	return v.report, err
 }
 
@@ -272,6 +280,25 @@ func (v *verifier) statistics(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// maxHours is the number of hours of kinds that a verification reports at most.
+const maxHours = 1000
+
+// hours compares the sums by hour with the statistics by minute, which equal the events.
+func (v *verifier) hours(ctx context.Context) error {
+	rows, err := v.tx.Query(ctx, verifyHoursSQL, int64(maxHours))
+	if err != nil {
+		return err
+	}
+	var kind, inTable, byEvents string
+	var hour time.Time
+	_, err = pgx.ForEachRow(rows, []any{&kind, pgquery.Micros(&hour), &inTable, &byEvents}, func() error {
+		v.report.Compare(fmt.Sprintf("statistics of %s, hour %s", kind, hour.UTC().Format(time.RFC3339)), inTable,
+			byEvents)
+		return nil
+	})
+	return err
 }
 
 func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]ledger.Event, error) {

@@ -48,6 +48,8 @@ func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 		{"update taskledger.kind_stats set waiting = '{1}'", "statistics of coupon.send"},
 		{"delete from taskledger.kind_stats", "statistics of coupon.send"},
 		{"update taskledger.kind_stats set kind = 'b'", "statistics of b"},
+		{"update taskledger.kind_hour set started = 7", "statistics of coupon.send, hour"},
+		{"delete from taskledger.kind_hour", "statistics of coupon.send, hour"},
 		{"delete from taskledger.task_tag", "a/tagged tag vip"},
 		{"update taskledger.task_tag set position = position + 1", "a/tagged tag vip"},
 		{"insert into taskledger.task_tag select 'other', position from taskledger.task_tag", "number of tags"},

@@ -50,6 +50,7 @@ var tables = map[string]string{
 	"task_count":         "projector",
 	"task_tag":           "projector",
 	"kind_stats":         "projector",
+	"kind_hour":          "projector",
 	"illegal_event":      "projector",
 	"subscriber_state":   "internal/rebuild",
 	"subscriber_parked":  "outbox",

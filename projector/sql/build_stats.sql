@@ -1,4 +1,5 @@
--- Returns the statements that merge the rows of each kind and minute of a new table, in the order of minutes.
+-- Returns the statements that merge the rows of each kind and minute of a new table, in the order of minutes, and sum
+-- them by hour.
 -- $1 schema. Locks nothing.
 -- The rows are read by an index and not sorted: they contain histograms, and a sort of all buckets takes more room than
 -- the ledger. If a kind and minute has one row, as usual, its histograms are copied unchanged.
@@ -44,5 +45,11 @@ select t.minute, t.kind, t.enqueued, t.started, t.succeeded, t.failed, t.dead, t
 select m.minute, m.kind, m.enqueued, m.started, m.succeeded, m.failed, m.dead, m.cancelled, m.waiting, m.running,
        m.first_position, m.last_position
   from %1$I.merged m', $1::text)),
-    (9, format('drop table %I.merged', $1::text))) s(i, statement)
+    (9, format('drop table %I.merged', $1::text)),
+    (10, format('truncate %I.kind_hour', $1::text)),
+    (11, format('insert into %1$I.kind_hour (hour, kind, enqueued, started, succeeded, failed, dead, cancelled)
+select date_bin(''1 hour'', s.minute, ''epoch''), s.kind, sum(s.enqueued), sum(s.started), sum(s.succeeded),
+       sum(s.failed), sum(s.dead), sum(s.cancelled)
+  from %1$I.kind_stats s
+ group by 1, 2', $1::text))) s(i, statement)
  order by s.i
