@@ -48,6 +48,7 @@ type Handler struct {
 	rates     rates
 	counts    cache.Value[[]ledger.StateCount]
 	hour      cache.Value[[]projector.KindStats] // the last one, by minute and kind
+	recent    cache.Value[[]recentWords]
 
 	checking sync.Mutex // held while checks are made
 	checks   []Check

@@ -183,11 +183,15 @@ func (h *Handler) showOverview(ctx context.Context, r *http.Request, v *view) er
 	if err := h.addTroubles(ctx, v, d, kinds); err != nil {
 		return err
 	}
-	day, _, err := h.readRates(ctx, v, spans[1], "")
+	hours, _, err := h.readRates(ctx, v, tileHours, "")
 	if err != nil {
 		return err
 	}
-	d.Tiles = newTiles(v.At, total, minutes, day)
+	quarters, _, err := h.readRates(ctx, v, tileQuarters, "")
+	if err != nil {
+		return err
+	}
+	d.Tiles = newTiles(v.At, total, minutes, hours, quarters)
 	q := r.URL.Query()
 	if d.Chart, err = h.makeChart(ctx, v, q.Get("range"), q.Get("by"), "", minutes); err != nil {
 		return err
@@ -290,7 +294,7 @@ func (h *Handler) readHour(ctx context.Context, last time.Time) ([]projector.Kin
 // are all steps.
 func (h *Handler) readRates(ctx context.Context, v *view, s span, kind ledger.Kind) (
 	all []projector.KindStats, isWhole bool, err error) {
-	key := ratesKey{kind: kind, step: s.step}
+	key := ratesKey{kind: kind, step: s.step, steps: s.steps}
 	var kinds []ledger.Kind
 	switch {
 	case kind != "":

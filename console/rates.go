@@ -23,11 +23,12 @@ const (
 const maxRatesRead = 700 * time.Millisecond
 
 // ratesKey names the steps of a chart: the caller, or "" for every one without a limit, one kind or all, and the length
-// of a step.
+// and number of its steps.
 type ratesKey struct {
 	caller string
 	kind   ledger.Kind
 	step   time.Duration
+	steps  int
 }
 
 // rates caches the steps of charts. A day of 100 kinds has 144,000 rows, which the first page reads. Later

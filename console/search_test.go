@@ -24,6 +24,7 @@ func TestSearchBox(t *testing.T) {
 		"kind:coupon.send state:available": "kind=coupon.send&state=available",
 		"tag:vip actor:shop":               "actor=shop&state=dead&tag=vip",
 		"partition:tenant-7":               "partition=tenant-7&state=dead",
+		"worker:shop-1 actor:a":            "actor=a&state=dead&worker=shop-1",
 	} {
 		p := b.get("/tasks?state=dead&q=" + url.QueryEscape(text))
 		if to := p.header.Get("Location"); p.status != http.StatusSeeOther || to != "/tasks?"+want {

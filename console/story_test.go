@@ -162,7 +162,8 @@ func TestGrowingBacklog(t *testing.T) {
 	ledgertest.ExecAsOwner(t, s.db, `insert into taskledger.lease (name, holder, since, alive_until, detail) values
 		('worker/w-1', 'w-1', now(), now() + interval '1 hour', '{"kinds":["mail.send"],"shards":"all"}')`)
 	b.want(b.get("/"), http.StatusOK, "The backlog of mail.send grows: 120 tasks wait, the oldest for 3 min",
-		"24.0/min arrive, 0/s end")
+		"24.0/min arrive, 0/s end. 120 of the newest 120 are by ", "tasks?actor=")
+	b.want(b.get("/tasks"), http.StatusOK, `value="worker:w-1"`, `value="prefix:m-"`, `value="actor:`)
 	b.want(b.get("/kind?name=mail.send"), http.StatusOK, "Its backlog grows")
 }
 
@@ -181,7 +182,11 @@ func TestStuckTask(t *testing.T) {
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.task
 		set updated_at = now() - interval '3 minutes', lingering = version where state = 'running'`)
 	b := s.as(api.Viewer)
-	b.want(b.get("/"), http.StatusOK, "A task of report.make has run without news for 3 min", "Show running tasks")
+	b.want(b.get("/"), http.StatusOK, "A task of report.make has run without news for 3 min, on w-1; 99 %",
+		"state=running&amp;worker=w-1", "Show running tasks")
+	b.want(b.get("/tasks?state=running&worker=w-"), http.StatusOK, "worker: w-", `data-key="report.make/2"`)
+	b.want(b.get("/tasks?worker=w-1"), http.StatusOK, `data-key="report.make/1"`, `data-key="report.make/2"`)
+	b.want(b.get("/tasks?state=running&worker=w-2"), http.StatusOK, "No task matches")
 	b.want(b.get("/kind?name=report.make"), http.StatusOK, "has run without news since")
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.task set updated_at = now()`)
 	if p := b.get("/"); strings.Contains(p.body, "without news") {

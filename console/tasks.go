@@ -42,6 +42,7 @@ type tasksData struct {
 	Next   template.URL // the query of the next page; "": this is the last
 	ByKey  bool         // sorted by key, not by time
 	Bulk   []act        // that can be applied to all tasks of the filter
+	Words  []string     // that the search box completes
 }
 
 // tab is a state with its number of tasks.
@@ -78,7 +79,7 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 	isExceptional := d.State != "" && d.State.Exceptional()
 	isMany := isExceptional && inState > maxSorted
 	if isExceptional && inState == 0 { // else all exceptional tasks would be read, for none
-		return nil
+		return h.addWords(ctx, v, d)
 	}
 	d.ByKey = d.isOnlyKey() && (d.Prefix != "" && (!isExceptional || isMany) || isMany)
 	if d.isOnlyKey() {
@@ -99,7 +100,7 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 		return err
 	}
 	d.Tasks = slices.DeleteFunc(d.Tasks, func(t ledger.ListedTask) bool { return !v.Caller.MayUse(t.Kind) })
-	return nil
+	return h.addWords(ctx, v, d)
 }
 
 // readNewest reads the last enqueued tasks. If many tasks are in the state, it reads back tasks in all states, because
@@ -149,7 +150,7 @@ func (h *Handler) addTabs(ctx context.Context, v *view, d *tasksData) (inState i
 	}
 	isExact := d.isOnlyKey() && d.Prefix == "" // else the numbers are of other tasks, too
 	add := func(title string, s ledger.State, n int64) {
-		t := tab{Title: title, Query: d.with("state", string(s)).Query(), IsCurrent: s == d.State}
+		t := tab{Title: strings.ReplaceAll(title, "_", " "), Query: d.with("state", string(s)).Query(), IsCurrent: s == d.State}
 		if isExact {
 			t.Count = printable.Count(n)
 		}

@@ -17,8 +17,15 @@ type tile struct {
 	Spark              spark
 }
 
+// tileHours and tileQuarters are the steps that tiles need in addition to the minutes of the last hour: the last day, and
+// the hour before the last one.
+var (
+	tileHours    = span{step: time.Hour, steps: 25}
+	tileQuarters = span{step: 15 * time.Minute, steps: 9}
+)
+
 // newTiles returns the tiles for the last hour and day.
-func newTiles(at time.Time, total *kindNow, minutes, day []projector.KindStats) []tile {
+func newTiles(at time.Time, total *kindNow, minutes, hours, quarters []projector.KindStats) []tile {
 	minute := at.UTC().Truncate(time.Minute)
 	var recent, before, whole projector.KindStats
 	var waits [sparkSteps]projector.Histogram
@@ -35,13 +42,15 @@ func newTiles(at time.Time, total *kindNow, minutes, day []projector.KindStats) 
 	}
 	deaths := make([]float64, 24)
 	hour := minute.Truncate(15 * time.Minute)
-	for _, s := range day {
-		whole.Add(s)
+	for _, s := range quarters {
 		if s.Minute.Before(hour.Add(-45*time.Minute)) && !s.Minute.Before(hour.Add(-105*time.Minute)) {
 			before.Add(s)
 		}
+	}
+	for _, s := range hours {
 		if i := 23 - int(at.Sub(s.Minute)/time.Hour); i >= 0 && i < 24 {
 			deaths[i] += float64(s.Dead)
+			whole.Add(s)
 		}
 	}
 	rate := float64(recent.Succeeded) / 300

@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 const (
@@ -44,6 +45,9 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			d.Unread = h.explain((&http.Request{}).WithContext(ctx), err).title
 		}
 		for _, c := range report.Degraded {
+			if c.Name == health.TasksUnbegun && isExplained(report.Unbegun, kinds) {
+				continue // the sentences about its kinds name the cause
+			}
 			d.Troubles = append(d.Troubles, newTrouble(v.Base, c, report))
 		}
 	}
@@ -81,21 +85,18 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
 	for _, k := range stuck[:min(len(stuck), maxTroubles)] {
-		text := fmt.Sprintf("A task of %s has run without news for %s; 99 %% of its attempts take at most %s.", k.Kind,
-			age(v.At.Sub(k.RunningAt)), k.Runs(0.99))
-		cure := "The tasks name their worker: restart it if the handler hangs. Another worker then takes them over."
-		d.Troubles = append(d.Troubles, trouble{Text: text, Cure: cure, Links: []choice{
-			{Query: v.Base + "tasks?" + string(query("kind", k.Kind, "state", ledger.StateRunning)),
-				Text: "Show running tasks"},
-			{Query: v.Base + "workers", Text: "Show workers"}}})
+		one, err := h.stuckTrouble(ctx, v, k)
+		if err != nil {
+			return err
+		}
+		d.Troubles = append(d.Troubles, one)
 	}
 	for _, k := range growing[:min(len(growing), maxTroubles)] {
-		text := fmt.Sprintf("The backlog of %s grows: %s wait, the oldest for %s; %s.", k.Kind,
-			tasks(int(k.Tasks.Available())), age(v.At.Sub(k.OldestAt)), k.Growth())
-		cure := "Start more workers of the kind, or give it more slots; pause what is less urgent."
-		d.Troubles = append(d.Troubles, trouble{Text: text, Cure: cure, Links: []choice{
-			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"},
-			{Query: v.Base + "workers", Text: "Show workers"}}})
+		one, err := h.growingTrouble(ctx, v, k)
+		if err != nil {
+			return err
+		}
+		d.Troubles = append(d.Troubles, one)
 	}
 	act := "Show the kind"
 	if v.CanControl() {
@@ -110,6 +111,75 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			{Query: v.Base + string(kindPath(k.Kind)), Text: act}}})
 	}
 	return h.addPausedSchedules(ctx, v, d)
+}
+
+// isExplained reports whether the backlog of each of these kinds grows, for which there is a sentence.
+func isExplained(unbegun []operator.UnbegunKind, kinds map[ledger.Kind]*kindNow) bool {
+	return !slices.ContainsFunc(unbegun, func(u operator.UnbegunKind) bool {
+		return kinds[u.Kind] == nil || !kinds[u.Kind].IsGrowing
+	})
+}
+
+// stuckTrouble returns a sentence about running tasks without news, with their worker.
+func (h *Handler) stuckTrouble(ctx context.Context, v *view, k *kindNow) (trouble, error) {
+	silent, err := projector.ReadSilent(ctx, h.config.DB, k.Kind, v.At.Add(-stuckAge))
+	if err != nil {
+		return trouble{}, err
+	}
+	text := fmt.Sprintf("A task of %s has run without news for %s", k.Kind, age(v.At.Sub(k.RunningAt)))
+	cure := "Restart its worker if the handler hangs: another worker then takes the task over. "
+	filter := []any{"kind", k.Kind, "state", ledger.StateRunning}
+	if len(silent) > 0 {
+		n := int64(0)
+		for _, s := range silent {
+			n += s.Tasks
+		}
+		if n > 1 {
+			text = fmt.Sprintf("%s of %s have run without news, the longest for %s", tasks(int(n)), k.Kind,
+				age(v.At.Sub(silent[0].Since)))
+		}
+		if text += ", on " + silent[0].Worker; len(silent) > 1 {
+			text += fmt.Sprintf(" and %d others", len(silent)-1)
+		} else {
+			filter = append(filter, "worker", silent[0].Worker)
+		}
+	}
+	return trouble{Text: text + fmt.Sprintf("; 99 %% of its attempts take at most %s.", k.Runs(0.99)),
+		Cure: cure + "Or cancel the task, and release it.",
+		Links: []choice{{Query: v.Base + "tasks?" + string(query(filter...)), Text: "Show running tasks"},
+			{Query: v.Base + "workers", Text: "Show workers"}}}, nil
+}
+
+// mostShare is the share of the newest tasks of a kind from which their actor is named.
+const mostShare = 0.5
+
+// growingTrouble returns a sentence about a backlog, with the actor of most new tasks.
+func (h *Handler) growingTrouble(ctx context.Context, v *view, k *kindNow) (trouble, error) {
+	recent, err := h.recent.Get(ctx, h.readRecent)
+	if err != nil {
+		return trouble{}, err
+	}
+	text := fmt.Sprintf("The backlog of %s grows: %s wait, the oldest for %s; %s.", k.Kind,
+		tasks(int(k.Tasks.Available())), age(v.At.Sub(k.OldestAt)), k.Growth())
+	filter := []any{"kind", k.Kind, "state", ledger.StateAvailable}
+	sums, all := map[string]int{}, 0
+	for _, r := range recent {
+		if r.kind == k.Kind {
+			sums[r.actor]++
+			all++
+		}
+	}
+	for actor, n := range sums {
+		if float64(n) > mostShare*float64(all) {
+			text += fmt.Sprintf(" %d of the newest %d are by %s.", n, all, actor)
+			filter = append(filter, "actor", actor)
+		}
+	}
+	return trouble{Text: text,
+		Cure: "Start more workers of the kind, or give it more slots; pause or cancel what is less urgent.",
+		Links: []choice{{Query: v.Base + "tasks?" + string(query(filter...)), Text: "Show waiting tasks"},
+			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"},
+			{Query: v.Base + "workers", Text: "Show workers"}}}, nil
 }
 
 // errorOf returns the error of a task of a failing kind: of a retrying task, else of a dead one.

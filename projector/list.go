@@ -50,6 +50,9 @@ type Filter struct {
 	Walk int
 	// Partition of the task, as of its last event. Default: all.
 	Partition string
+	// Worker is the beginning of the name of the worker that recorded the last event. A running task is found by the
+	// worker that runs it. Default: all.
+	Worker string
 	// IsWithoutOwn leaves out the tasks of taskledger itself, whose kinds begin with "taskledger.".
 	IsWithoutOwn bool
 }
@@ -158,7 +161,7 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
 		}
 	}
 	args := []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit), f.Prefix, f.Actor, tag, f.Error,
-		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn), f.Partition}
+		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn), f.Partition, f.Worker}
 	if walks {
 		args = append(args, int64(f.Walk), int64(after))
 	}

@@ -204,10 +204,10 @@ func TestListByTagCostsTheSameInALargeLedger(t *testing.T) {
 		}
 	}
 	measure := func() int {
-		return blocksOf(t, pool, "list_tagged", "", "", int64(1)<<62, 50, "", "", "vip", "", "", "", "false", "",
+		return blocksOf(t, pool, "list_tagged", "", "", int64(1)<<62, 50, "", "", "vip", "", "", "", "false", "", "",
 			5000, 0) +
-			blocksOf(t, pool, "list_tagged", "none", "", int64(1)<<62, 50, "", "", "vip", "", "", "", "false", "none",
-				50, 0)
+			blocksOf(t, pool, "list_tagged", "none", "", int64(1)<<62, 50, "", "", "vip", "", "", "", "false",
+				"none", "", 50, 0)
 	}
 	fill(1_000)
 	small := measure()

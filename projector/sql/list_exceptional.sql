@@ -2,7 +2,7 @@
 -- $1 kind or '', $2 state, $3 position before which to begin, $4 maximum number of tasks.
 -- $5 beginning of the biz_id, $6 actor and $7 a pattern in the meta of the first event, $8 part of the error, $9 time
 -- from which and $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of
--- taskledger; $12 partition, '' for all.
+-- taskledger; $12 partition, '' for all; $13 beginning of the actor of the last event, '' for all.
 -- Locks nothing. Indexes: task_aside, which holds these tasks only; primary key of event.
 select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
        (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
@@ -24,5 +24,8 @@ select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version,
    and ($10::text = '' or t.enqueued_at < nullif($10::text, '')::timestamptz)
    and not ($11::text::boolean and starts_with(t.kind, 'taskledger.'))
    and ($12::text = '' or t.partition = $12::text)
+   and ($13::text = '' or exists (
+         select from taskledger.event l
+          where l.kind = t.kind and l.biz_id = t.biz_id and l.version = t.version and starts_with(l.actor, $13::text)))
  order by e.position desc
  limit $4::integer

@@ -2,8 +2,8 @@
 -- $1 kind or '', $2 state or '', $3 position before which to begin, $4 maximum number of tasks.
 -- $5 beginning of the biz_id, $6 actor of the first event or '', $7 tag, $8 part of the error, $9 time from which and
 -- $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of taskledger.
--- $12 partition, '' for all.
--- $13 maximum number of tasks to read, $14 position after which to end.
+-- $12 partition, $13 beginning of the actor of the last event, each '' for all.
+-- $14 maximum number of tasks to read, $15 position after which to end.
 -- If fewer are found, the last row is not a task: its version is 0, and its position is the last task read. Without
 -- this row the walk has reached the end. Both come from one snapshot, so that no task is listed twice.
 -- Locks nothing. Indexes: primary key of task_tag, (position) of event, primary key of task. Ends as soon as $4 are
@@ -16,9 +16,9 @@ with found as materialized (
     from (
      select w.position
        from taskledger.task_tag w
-      where w.tag = $7::text and w.position < $3::bigint and w.position > $14::bigint
+      where w.tag = $7::text and w.position < $3::bigint and w.position > $15::bigint
       order by w.position desc
-      limit $13::integer) g
+      limit $14::integer) g
    cross join lateral (
      select f.kind, f.biz_id, f.actor
        from taskledger.event f
@@ -39,6 +39,10 @@ with found as materialized (
      and ($10::text = '' or t.enqueued_at < nullif($10::text, '')::timestamptz)
      and not ($11::text::boolean and starts_with(t.kind, 'taskledger.'))
      and ($12::text = '' or t.partition = $12::text)
+     and ($13::text = '' or exists (
+           select from taskledger.event l
+            where l.kind = t.kind and l.biz_id = t.biz_id and l.version = t.version
+              and starts_with(l.actor, $13::text)))
    order by g.position desc
    limit $4::integer
 )
@@ -47,8 +51,8 @@ select f.* from found f
 select w.position, '', '', 0, '', 0, 0, 0, null, null, '', '', null, 0, ''
   from (
    select g.position from taskledger.task_tag g
-    where g.tag = $7::text and g.position < $3::bigint and g.position > $14::bigint
+    where g.tag = $7::text and g.position < $3::bigint and g.position > $15::bigint
     order by g.position desc
-   offset $13::integer - 1
+   offset $14::integer - 1
     limit 1) w
  where (select count(*) from found) < $4::integer
