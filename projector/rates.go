@@ -24,8 +24,8 @@ var (
 // ReadRates returns the sums of the statistics of kinds from one time to another, in steps of whole minutes, sorted by
 // time. No kinds means all kinds. Kind is empty, and Minute is the beginning of the step, which is a multiple of its
 // length since 1970 in UTC. The histograms are empty, see [ReadKindStats]. Steps without events are left out. The cost
-// grows with the number of kinds and minutes, not of tasks; if from, to and step are whole hours, of kinds and hours. It
-// never commits.
+// grows with the number of kinds and minutes, not of tasks. If from, to and step are whole hours, it grows with the
+// number of kinds and hours. It never commits.
 //
 // Errors: [*ledger.InvalidError] if step is not a whole number of minutes, [ledger.ErrNotMigrated].
 func ReadRates(
