@@ -17,7 +17,7 @@
 // runs a ledger's services inside a program, as the command taskledger serve does. Programs also import:
 //
 //   - ledger: kinds, tasks and events; ledger/stdsql for database/sql, ledger/periodic for schedules
-//   - workers: handlers and guarantees; workers/operator to release, cancel and pause, workers/workertest for tests
+//   - workers: handlers and guarantees; workers/workertest for tests
 //   - outbox: subscribers in Go; any NATS client can subscribe as well
 //   - metrics: for [Options]; health/probe for orchestrators
 //   - tracing, for [Options], and watermill: modules of their own

@@ -5,11 +5,11 @@ import (
 	"net/http"
 
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // Caller is the author of a request that [Handler.Admit] has admitted. Its methods return an error, a

@@ -8,8 +8,8 @@ import (
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/internal/crashtest"
 	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // Tasks and acts that were acknowledged outlive a crash of PostgreSQL, whatever synchronous_commit is.

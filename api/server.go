@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // Handler is the API. It is safe for concurrent use, and may be mounted below a mux of yours: it serves the paths that

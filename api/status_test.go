@@ -14,9 +14,9 @@ import (
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // GET /v1/status has the members of taskledger status -o json, and GET /v1/conditions has its conditions.

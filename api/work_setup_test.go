@@ -13,12 +13,12 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 // workServer is an API that gives out work.

@@ -11,13 +11,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/riverqueue/river"
 
+	"github.com/taskledger/taskledger/internal/dispatcher"
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/dispatcher"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // The roles of child processes at an even rate.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // Conditions of the measure of timers.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 const (

@@ -3,7 +3,7 @@ package health
 import (
 	"context"
 
-	"github.com/taskledger/taskledger/workers/dispatcher"
+	"github.com/taskledger/taskledger/internal/dispatcher"
 )
 
 func checkDispatcher(ctx context.Context, c Config, r *Report) (err error) {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // maxNamed is the greatest number of kinds in a text.

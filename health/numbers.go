@@ -7,9 +7,9 @@ import (
 
 	"github.com/taskledger/taskledger/internal/cache"
 	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 const (

@@ -6,15 +6,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/dispatcher"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/workers/dispatcher"
-	"github.com/taskledger/taskledger/workers/operator"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 //go:embed sql/now.sql

@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 //go:embed sql/open_append.sql

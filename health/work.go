@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 func checkUnbegun(ctx context.Context, c Config, r *Report) error {

@@ -40,7 +40,7 @@
 //
 // Related packages:
 //
-//   - workers runs handlers, workers/operator releases and cancels tasks, ledger/ledgertest gives each test a database
+//   - workers runs handlers, and ledger/ledgertest gives each test a database
 //   - ledger/periodic enqueues tasks by a schedule, and ledger/stdsql enqueues through database/sql
 //   - ledger/feed reads all committed events in order, outbox publishes them, projector keeps tables of them
 //

@@ -30,8 +30,8 @@ const (
 	Reject OverloadPolicy = "reject"
 	// Discard enqueues the task and discards it. An operator may release it.
 	Discard OverloadPolicy = "discard"
-	// DiscardOldest enqueues the task. Soon after, the scheduler (package workers/scheduler) discards the tasks of the
-	// kind that have waited longest, until the limit is met.
+	// DiscardOldest enqueues the task. Soon after, the scheduler of taskledger serve discards the tasks of the kind
+	// that have waited longest, until the limit is met.
 	DiscardOldest OverloadPolicy = "discard_oldest"
 	// CallerRuns enqueues the task if the caller sets [EnqueueOptions].CanRun and runs it in the same transaction, as
 	// the type Caller of package workers does. For other callers it means Reject.

@@ -157,7 +157,7 @@ func TestPartsOfALongHistory(t *testing.T) {
 			}
 		}
 	}
-	if n := plantest.Blocks(t, pool, nil, text("../../workers/operator/sql/snoozed.sql"), 100); n > 100 {
+	if n := plantest.Blocks(t, pool, nil, text("../../internal/operator/sql/snoozed.sql"), 100); n > 100 {
 		t.Errorf("without short snoozes the statement reads %d blocks", n)
 	}
 	if all := plantest.Blocks(t, pool, nil, text("history.sql"), "poll", "long"); all < 2_000 {

@@ -273,7 +273,7 @@ create index event_line_xid on taskledger.event (xid, order_key, position) where
 create index event_turn on taskledger.event (order_key, position)
  where order_key is not null and type = 'released' and starts_with(data::text, '{"reason":"turn"');
 
--- The snoozes of less than a second: workers/operator/sql/snoozed.sql.
+-- The snoozes of less than a second: internal/operator/sql/snoozed.sql.
 create index event_short_snooze on taskledger.event (position)
  where type = 'snoozed' and strpos(data::text, '"short_in_a_row"') > 0;
 

@@ -1,5 +1,5 @@
 -- Changes of tasks by operators and producers, and the kinds that are paused.
--- Owner: package workers/operator; of the changes, package ledger.
+-- Owner: package internal/operator; of the changes, package ledger.
 --
 --   pause  written and read by operator; the deliveries of a receiver that is gone are paused by package webhook
 --

@@ -10,15 +10,15 @@ import (
 
 	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/dispatcher"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // Run runs all services of a ledger until ctx is done, and then returns nil: relay, projector, dispatcher,

@@ -10,12 +10,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/webhook"
-	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 // A program sends the events of one kind to an HTTP server. Relay and dispatcher are those of taskledger serve;

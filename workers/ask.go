@@ -10,12 +10,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/dispatch"
+	"github.com/taskledger/taskledger/internal/local"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
-	"github.com/taskledger/taskledger/workers/internal/dispatch"
 	"github.com/taskledger/taskledger/workers/internal/inflight"
-	"github.com/taskledger/taskledger/workers/internal/local"
 )
 
 const (

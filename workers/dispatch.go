@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/dispatch"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
-	"github.com/taskledger/taskledger/workers/internal/dispatch"
 )
 
 // decide reads the heads of tasks, in one query with the heads of tasks that arrive meanwhile. Its goroutine runs only

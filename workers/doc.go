@@ -63,7 +63,7 @@
 //
 // # Offers, reports and leases
 //
-// Three things connect a worker with the dispatcher (workers/dispatcher). Any of them may be lost: correctness depends
+// Three things connect a worker with the dispatcher (internal/dispatcher). Any of them may be lost: correctness depends
 // on the compare-and-set of each append alone.
 //
 //   - The lease is a row in the database: which kinds and shards the worker takes, its capacity, and the public key of
@@ -156,7 +156,7 @@
 //   - The handler does not return when its context is done: after a grace of 5 s (or AckWait if that is shorter) the
 //     attempt ends without it. The socket of its transaction is closed, so the server rolls back. Its slot stays busy
 //     until it returns ([KindStatus].Overdue).
-//   - The task is cancelled (workers/operator), or another process appends to it: the attempt is fenced, and its
+//   - The task is cancelled ([ledger.Cancel]), or another process appends to it: the attempt is fenced, and its
 //     writes are rolled back. Its context is cancelled ([ErrCancelled], [ErrFenced]) when the dispatcher has read the
 //     event and has sent a recall. If that is lost, the next renewal of the lease finds it, every third of AckWait. If
 //     the handler finishes first, the operator gets an error instead.
@@ -228,14 +228,14 @@
 // # Overload
 //
 // Limits on how many tasks of a kind may wait apply where tasks are enqueued ([ledger.Limit]). If a limit's policy is
-// to discard the oldest, a scheduler discards them (workers/scheduler). If it is to have callers run tasks, a
-// [Caller] runs them in the transaction that enqueues them. docs/overload.md compares the policies.
+// to discard the oldest, a scheduler discards them. If it is to have callers run tasks, a [Caller] runs them in the
+// transaction that enqueues them. docs/overload.md compares the policies.
 //
 // # Pausing
 //
-// No worker starts tasks of a kind that an operator has paused (workers/operator), until it is resumed. The pause is
-// a row in the database, which the dispatcher reads every 500 ms and each worker every 900 ms. Tasks that have not
-// begun are given back, and running ones go on.
+// No worker starts tasks of a kind that an operator has paused, until it is resumed. The pause is a row in the
+// database, which the dispatcher reads every 500 ms and each worker every 900 ms. Tasks that have not begun are given
+// back, and running ones go on.
 //
 // # Tables
 //

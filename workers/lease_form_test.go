@@ -4,10 +4,10 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // A worker cannot insert a malformed lease, nor change one into it. Readers skip a malformed lease that the owner has

@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/stdsql"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // ranSoFar is the beginning of the data of an attempt's first event, with a time that no test knows.

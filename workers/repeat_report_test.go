@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // A task whose attempts are repeated without an event is in the lease of its worker while that lasts.

@@ -49,7 +49,7 @@ func (p *Pool) watch(quit context.Context) {
 	}
 }
 
-// look reads the state of the database. It pauses and resumes kinds as operators have requested (workers/operator).
+// look reads the state of the database. It pauses and resumes kinds as operators have requested (internal/operator).
 //
 // It also notes the kinds whose oldest waiting tasks are discarded, or soon may be ([ledger.DiscardOldest]). Attempts
 // of these kinds record their start before the handler runs, whatever that costs. Workers hold the oldest waiting

@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // withOperator calls f with an operator.

@@ -18,11 +18,11 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/alarm"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/workers/operator"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 const (

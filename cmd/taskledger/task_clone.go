@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 func newCloneCommand(a *app) *cobra.Command {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // operation is a command that changes tasks: one by its key, or all that match a filter.

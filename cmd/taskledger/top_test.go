@@ -10,10 +10,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // newTopSample returns a sample of four kinds with one trouble each, of a number of quiet kinds and of one worker.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // baseline is everything that was reported to a receiver. News is the difference to it.

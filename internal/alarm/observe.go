@@ -8,12 +8,12 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 var (

@@ -194,7 +194,7 @@ func (c Config) accounts() []account {
 		imports: append([]string{imported("stream", stream, allOffers)}, outcomesIn...),
 	}, {
 		name:    operators,
-		comment: "The commands of taskledger, and package workers/operator.",
+		comment: "The commands of taskledger.",
 		users:   []user{{Operator, operatorRights()}},
 		imports: append([]string{
 			imported("service", stream, allAPI), imported("service", stream, allReplays),

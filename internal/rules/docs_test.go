@@ -36,7 +36,7 @@ var documented = []string{
 	"ledger", "ledger/feed", "ledger/stdsql", "ledger/periodic", "internal/seal",
 	"internal/seal/sealer",
 	"ledger/ledgertest", "outbox",
-	"workers", "workers/scheduler", "workers/operator",
+	"workers",
 	"workers/workertest", "projector", "health", "internal/alarm", "migrations",
 	"api", "api/client", "console", "services", "metrics", "tracing",
 }

@@ -23,7 +23,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/services",
-		may: []string{"/ledger/...", "/outbox", "/projector", "/workers/scheduler", "/workers/dispatcher",
+		may: []string{"/ledger/...", "/outbox", "/projector", "/internal/scheduler", "/internal/dispatcher",
 			"/health/...", "/metrics", "/internal/alarm", "/internal/seal/...", "/internal/broker",
 			"/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
@@ -98,7 +98,7 @@ var rules = []rule{
 	{
 		pkg: "/workers",
 		may: []string{"/ledger", "/internal/abandon",
-			"/internal/lease", "/workers/internal/...", "/internal/pgarray",
+			"/internal/lease", "/workers/internal/...", "/internal/dispatch", "/internal/local", "/internal/pgarray",
 			"/internal/pgquery", "/internal/lists",
 			"/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
 			"/internal/strictjson",
@@ -119,12 +119,12 @@ var rules = []rule{
 		reason: "it is a set of messages in flight",
 	},
 	{
-		pkg:    "/workers/internal/dispatch",
+		pkg:    "/internal/dispatch",
 		may:    []string{"/ledger"},
 		reason: "two state machines without sockets, clocks and statements, so that every order can be searched",
 	},
 	{
-		pkg: "/workers/internal/local", may: []string{"/workers/internal/dispatch"},
+		pkg: "/internal/local", may: []string{"/internal/dispatch"},
 		reason: "it passes messages on, whatever they mean",
 	},
 	{pkg: "/workers/internal/slots", may: nil, reason: "slots are given to anything"},
@@ -162,21 +162,21 @@ var rules = []rule{
 		reason: "an adapter, in a module of its own: it does not need the relay",
 	},
 	{
-		pkg: "/workers/dispatcher",
-		may: []string{"/ledger", "/internal/feed", "/workers/internal/dispatch", "/workers/internal/local",
-			"/workers/internal/only", "/internal/copies", "/internal/lease", "/internal/loglimit", "/internal/loop",
+		pkg: "/internal/dispatcher",
+		may: []string{"/ledger", "/internal/feed", "/internal/dispatch", "/internal/local",
+			"/internal/only", "/internal/copies", "/internal/lease", "/internal/loglimit", "/internal/loop",
 			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats, xSync},
 		reason: "a service of its own: it gives out tasks, and does not depend on how workers run them",
 	},
-	{pkg: "/workers/internal/only", may: []string{"/ledger"}, reason: "a restriction that users cannot state"},
+	{pkg: "/internal/only", may: []string{"/ledger"}, reason: "a restriction that users cannot state"},
 	{
-		pkg: "/workers/scheduler",
+		pkg: "/internal/scheduler",
 		may: []string{"/ledger", "/internal/feed", "/internal/fault", "/internal/lease", "/internal/loop",
 			"/internal/nextrun", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xSync},
 		reason: "a service of its own: it appends what is due, and does not depend on how workers run tasks",
 	},
 	{
-		pkg: "/workers/operator",
+		pkg: "/internal/operator",
 		may: []string{"/ledger", "/internal/durably", "/internal/lists",
 			"/internal/operation", "/internal/pgarray", "/internal/pgerr",
 			"/internal/pgquery", "/internal/printable", "/internal/stream", pgx, nats},
@@ -184,27 +184,27 @@ var rules = []rule{
 	},
 	{
 		pkg: "/internal/explain",
-		may: []string{"/ledger", "/projector", "/workers", "/workers/operator", "/internal/lists",
+		may: []string{"/ledger", "/projector", "/workers", "/internal/operator", "/internal/lists",
 			"/internal/nextrun", "/internal/printable", "/internal/reserved"},
 		reason: "sentences about a task, for the console and the command line",
 	},
 	{
 		pkg: "/internal/servicetest",
-		may: []string{"/ledger/...", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
-			"/workers/operator", "/projector", "/internal/...", pgx, nats},
+		may: []string{"/ledger/...", "/outbox", "/workers", "/internal/dispatcher", "/internal/scheduler",
+			"/internal/operator", "/projector", "/internal/...", pgx, nats},
 		reason: "for tests alone: the bundle of workers and the services beside it",
 	},
 	{
 		pkg: "/internal/torture",
-		may: []string{"/ledger", "/internal/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
-			"/workers/operator", "/projector", "/migrations", "/internal/...", pgx, nats,
+		may: []string{"/ledger", "/internal/feed", "/outbox", "/workers", "/internal/dispatcher", "/internal/scheduler",
+			"/internal/operator", "/projector", "/migrations", "/internal/...", pgx, nats,
 			natsServer},
 		reason: "it runs the whole product in processes of its own",
 	},
 	{
 		pkg: "/workers/workertest",
-		may: []string{"/ledger", "/ledger/ledgertest", "/internal/pgarray", "/workers", "/workers/dispatcher",
-			"/workers/internal/only",
+		may: []string{"/ledger", "/ledger/ledgertest", "/internal/pgarray", "/workers", "/internal/dispatcher",
+			"/internal/only",
 			"/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats},
 		reason: "the users' tests need a broker, and their production code does not get it",
 	},
@@ -218,7 +218,7 @@ var rules = []rule{
 	{
 		pkg: "/health",
 		may: []string{"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
-			"/workers/dispatcher", "/workers/scheduler", "/workers/operator", "/webhook", "/internal/cache",
+			"/internal/dispatcher", "/internal/scheduler", "/internal/operator", "/webhook", "/internal/cache",
 			"/internal/lists",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream",
 			nats},
@@ -244,7 +244,7 @@ var rules = []rule{
 	{pkg: "/internal/httpserver", may: nil, reason: "timeouts and the shutdown do not depend on the endpoints"},
 	{
 		pkg: "/internal/alarm",
-		may: []string{"/ledger", "/ledger/periodic", "/health", "/workers/operator", "/internal/fault",
+		may: []string{"/ledger", "/ledger/periodic", "/health", "/internal/operator", "/internal/fault",
 			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
 			"/internal/secret", "/internal/settings", "/webhook", pgx, goMail},
 		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
@@ -266,7 +266,7 @@ var rules = []rule{
 	{
 		pkg: "/api",
 		may: []string{"/api/client", "/health", "/internal/feed", "/ledger", "/ledger/periodic",
-			"/outbox", "/projector", "/workers", "/workers/operator",
+			"/outbox", "/projector", "/workers", "/internal/operator",
 			"/internal/durably", "/internal/eventrows",
 			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
 			"/internal/printable", "/internal/reserved", "/internal/strictjson", pgx, nats, xTime},
@@ -275,7 +275,7 @@ var rules = []rule{
 	{
 		pkg: "/console",
 		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/internal/seal",
-			"/outbox", "/projector", "/workers", "/workers/operator", "/internal/cache", "/internal/lists",
+			"/outbox", "/projector", "/workers", "/internal/operator", "/internal/cache", "/internal/lists",
 			"/internal/explain", "/internal/printable", "/internal/reserved",
 			"/internal/strictjson", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
@@ -323,7 +323,7 @@ var rules = []rule{
 	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},
 	{
 		pkg: "/watermill/internal/watermilltest",
-		may: []string{"/ledger", "/ledger/ledgertest", "/outbox", "/watermill", "/workers/dispatcher",
+		may: []string{"/ledger", "/ledger/ledgertest", "/outbox", "/watermill", "/internal/dispatcher",
 			"/internal/natsserver", "/internal/stream", pgx, nats, watermill, xSync},
 		reason: "only the tests of the Watermill adapters use it",
 	},
@@ -407,7 +407,7 @@ var rules = []rule{
 		reason: "a simulation of what the ledger holds, for a command",
 	},
 	{pkg: "/cmd/taskledger/internal/demo", may: []string{
-		"/ledger", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
+		"/ledger", "/outbox", "/workers", "/internal/dispatcher", "/internal/scheduler",
 		"/ledger/periodic", "/projector", "/migrations", "/internal/fault", "/internal/loop", "/internal/natsconfig",
 		"/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
 		pgx, nats, goPretty, xSync,
@@ -426,8 +426,8 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler",
-	"/workers/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer", "/health", "/internal/alarm",
+var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/internal/scheduler",
+	"/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer", "/health", "/internal/alarm",
 	"/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
 
 var bans = []ban{
@@ -463,12 +463,12 @@ var bans = []ban{
 		reason: "only periodic tasks have calendars",
 	},
 	{
-		pkgs:   []string{"/workers/scheduler", "/workers/operator"},
+		pkgs:   []string{"/internal/scheduler", "/internal/operator"},
 		never:  []string{"/workers"},
 		reason: "a service beside the workers runs no handlers: it uses the ledger and does not get the pool",
 	},
 	{
-		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/internal/seal", "/workers/scheduler",
+		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/internal/seal", "/internal/scheduler",
 			"/ledger/periodic", "/projector", "/migrations"},
 		never:  []string{nats},
 		reason: "PostgreSQL is enough for these",

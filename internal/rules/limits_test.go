@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	face "github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -17,7 +18,6 @@ import (
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/webhook"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // listReaders are the exported functions that return at most limit entries of a list. They have no database: a limit

@@ -58,7 +58,7 @@ var tables = map[string]string{
 	"lease":              "internal/lease",
 	"mutex":              "internal/lease",
 	"broker_user":        "internal/natsclient",
-	"pause":              "workers/operator",
+	"pause":              "internal/operator",
 	"schedule":           "ledger/periodic",
 	"migration":          "migrations",
 	"seal":               "internal/seal",

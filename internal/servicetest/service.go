@@ -8,12 +8,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/dispatcher"
+	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/dispatcher"
-	"github.com/taskledger/taskledger/workers/operator"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // NewServed returns a bundle whose relay, with these hooks, projector and dispatcher are the real ones.

@@ -17,11 +17,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/operator"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // varied makes workers whose handler ends as the biz_id of its task demands.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 // awaitRefusal waits until the dispatcher has recorded that the database is a copy.

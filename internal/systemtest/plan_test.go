@@ -12,10 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // maxPlannings is how often PostgreSQL plans a statement of a connection before it compares the plan for all

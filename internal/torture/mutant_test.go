@@ -40,7 +40,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "the tasks of a worker that is gone stay with it",
-		file: "workers/dispatcher/office.go", old: "		if !alive[worker] {\n", mutated: "		if false {\n",
+		file: "internal/dispatcher/office.go", old: "		if !alive[worker] {\n", mutated: "		if false {\n",
 		faults: "kill-worker", rules: []string{"unfinished"},
 	},
 	{
@@ -64,7 +64,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "an offer that was lost is not noticed",
-		file: "workers/internal/dispatch/session.go", old: "		if isHeld || x.n > received && !all {\n",
+		file: "internal/dispatch/session.go", old: "		if isHeld || x.n > received && !all {\n",
 		mutated: "		if isHeld || x.n > 0 {\n",
 		faults:  "cut,reset,kill-nats", rules: []string{"unfinished"},
 	},

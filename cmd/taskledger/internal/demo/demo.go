@@ -19,10 +19,10 @@ import (
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 const (
