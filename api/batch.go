@@ -8,10 +8,11 @@ import (
 
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/durably"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// batch is a [client.Batch] from anybody.
+// batch is a [wire.Tasks] from anybody.
 type batch struct {
 	Tasks newTasks `json:"tasks"`
 }
@@ -84,7 +85,7 @@ func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) e
 	if err != nil {
 		return err
 	}
-	answer := client.BatchResult{Tasks: make([]client.Enqueued, len(enqueued))}
+	answer := wire.Tasks[client.Enqueued]{Tasks: make([]client.Enqueued, len(enqueued))}
 	for i, e := range enqueued {
 		answer.Tasks[i].Enqueued = e
 	}

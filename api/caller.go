@@ -7,6 +7,7 @@ import (
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
@@ -105,7 +106,7 @@ func (h *Handler) ChangeTask(ctx context.Context, c Caller, k ledger.Key, change
 	}
 	audit := c.c.audit(reason)
 	o := &ledger.ChangeOptions{Actor: audit.Actor, Reason: audit.Reason}
-	return h.changeOne(ctx, k, string(change), client.Change{Reason: reason}, o)
+	return h.changeOne(ctx, k, string(change), wire.Change{Reason: reason}, o)
 }
 
 // ReleaseGroup releases at most limit dead tasks of a kind whose errors share a fingerprint, by the rules of the API.

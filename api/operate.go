@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -31,7 +31,7 @@ func (h *Handler) cancelTask(w http.ResponseWriter, r *http.Request, c *caller) 
 	if err != nil {
 		return err
 	}
-	return h.change(w, r, c, k, "cancel", client.Change{Reason: q.values.Get("reason")})
+	return h.change(w, r, c, k, "cancel", wire.Change{Reason: q.values.Get("reason")})
 }
 
 // changeTask releases, reschedules or buries a task.
@@ -47,7 +47,7 @@ func (h *Handler) changeTask(w http.ResponseWriter, r *http.Request, c *caller) 
 	if err != nil {
 		return err
 	}
-	var change client.Change
+	var change wire.Change
 	if err := h.decode(w, r, maxBodyBytes, name != "reschedule", &change); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (h *Handler) changeTask(w http.ResponseWriter, r *http.Request, c *caller) 
 
 // change changes a task and answers with the task.
 func (h *Handler) change(
-	w http.ResponseWriter, r *http.Request, c *caller, k ledger.Key, name string, change client.Change,
+	w http.ResponseWriter, r *http.Request, c *caller, k ledger.Key, name string, change wire.Change,
 ) error {
 	if reserved.IsKind(k.Kind) && !c.role.has(Admin) {
 		return problem(codeForbidden, "only the role admin may change tasks of taskledger itself")
@@ -109,7 +109,7 @@ func (h *Handler) conditional(r *http.Request, k ledger.Key, o *ledger.ChangeOpt
 
 // changeOne changes a task.
 func (h *Handler) changeOne(
-	ctx context.Context, k ledger.Key, name string, change client.Change, o *ledger.ChangeOptions,
+	ctx context.Context, k ledger.Key, name string, change wire.Change, o *ledger.ChangeOptions,
 ) (err error) {
 	switch name {
 	case "cancel":

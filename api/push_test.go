@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api"
-	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/webhook"
 )
@@ -61,7 +61,7 @@ func TestPush(t *testing.T) {
 	}
 	s.tokens["push"] = secret
 	var open, most atomic.Int64
-	accepted := make(chan client.AttemptRef, 1)
+	accepted := make(chan wire.AttemptRef, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := open.Add(1)
 		defer open.Add(-1)
@@ -78,7 +78,7 @@ func TestPush(t *testing.T) {
 		var m struct {
 			Type string
 			Data struct {
-				client.AttemptRef
+				wire.AttemptRef
 				Args json.RawMessage `json:"args"`
 			}
 		}
@@ -131,8 +131,8 @@ func TestPush(t *testing.T) {
 	for i := range 4 {
 		s.awaitState(fmt.Sprintf("a.pushed/%d", i+1), ledger.StateSucceeded)
 	}
-	a := s.post("push", "/v1/work:finish", client.Finish{AttemptRef: later, Result: json.RawMessage(`"later"`)})
-	if done := decode[client.Outcome](s.server, a, http.StatusOK); done.State != ledger.StateSucceeded {
+	a := s.post("push", "/v1/work:finish", wire.Finish{AttemptRef: later, Result: json.RawMessage(`"later"`)})
+	if done := decode[wire.Outcome](s.server, a, http.StatusOK); done.State != ledger.StateSucceeded {
 		t.Errorf("%+v", done)
 	}
 	if most.Load() > 2 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -146,7 +147,7 @@ func TestPostAfter(t *testing.T) {
 		t.Errorf("the task comes after %+v", a)
 	}
 	batch := `{"tasks":[{"kind":"sum.part","biz_id":"2"},` + fmt.Sprintf(after, "2", "2", "") + `]}`
-	made := decode[client.BatchResult](s, post("/v1/tasks:batch", batch), http.StatusOK)
+	made := decode[wire.Tasks[client.Enqueued]](s, post("/v1/tasks:batch", batch), http.StatusOK)
 	if made.Tasks[1].State != ledger.StateScheduled {
 		t.Errorf("in a batch the task is %s, want scheduled", made.Tasks[1].State)
 	}
@@ -292,7 +293,7 @@ func TestBatch(t *testing.T) {
 	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "2"}, `1`)
 	batch := s.call(api.Producer, "POST", "/v1/tasks:batch",
 		`{"tasks":[{"kind":"a.b","biz_id":"1"},{"kind":"a.b","biz_id":"2","args":2},{"kind":"c","biz_id":"/"}]}`)
-	got := decode[client.BatchResult](s, batch, http.StatusOK)
+	got := decode[wire.Tasks[client.Enqueued]](s, batch, http.StatusOK)
 	if len(got.Tasks) != 3 || !got.Tasks[0].New || got.Tasks[1].New || got.Tasks[1].SameArgs ||
 		got.Tasks[2].BizID != "/" {
 		t.Errorf("got %+v", got)

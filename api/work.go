@@ -12,6 +12,7 @@ import (
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -46,7 +47,7 @@ func decodeWork[T any](h *Handler, w http.ResponseWriter, r *http.Request) (body
 
 // postWork gives tasks to a worker.
 func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[client.Ask](h, w, r)
+	body, err := decodeWork[wire.Ask](h, w, r)
 	if err != nil {
 		return err
 	}
@@ -68,9 +69,9 @@ func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) er
 	if err != nil {
 		return workProblem(err)
 	}
-	answer := client.Asked{
-		Protocol: client.WorkProtocol, Batch: given.Batch, HeartbeatEvery: h.heartbeatEvery(),
-		Tasks: make([]client.WorkTask, len(given.Tasks)),
+	answer := wire.Asked{
+		Protocol: wire.Protocol, Batch: given.Batch, HeartbeatEvery: h.heartbeatEvery(),
+		Tasks: make([]wire.Task, len(given.Tasks)),
 	}
 	for i, t := range given.Tasks {
 		answer.Tasks[i] = workTask(t)
@@ -81,8 +82,8 @@ func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) er
 // heartbeatEvery returns the time between two heartbeats in seconds.
 func (h *Handler) heartbeatEvery() float64 { return h.config.Work.Term().Seconds() / 3 }
 
-func workTask(t workers.RemoteTask) client.WorkTask {
-	task := client.WorkTask{
+func workTask(t workers.RemoteTask) wire.Task {
+	task := wire.Task{
 		Kind: t.Kind, BizID: t.BizID, Version: t.Version, Attempt: t.Attempt, Fence: t.Fence, Priority: t.Priority,
 		AvailableAt: t.AvailableAt, FinishBy: t.FinishBy, Timeout: t.Timeout.Seconds(),
 		Traceparent: t.Traceparent, Tracestate: t.Tracestate, Again: t.Again,
@@ -96,7 +97,7 @@ func workTask(t workers.RemoteTask) client.WorkTask {
 }
 
 // ask checks a request for tasks, and adds the defaults.
-func (c *caller) ask(a client.Ask) (workers.RemoteAsk, error) {
+func (c *caller) ask(a wire.Ask) (workers.RemoteAsk, error) {
 	ask := workers.RemoteAsk{Worker: a.Worker, Session: a.Session, Kinds: a.Kinds,
 		Guarantee: workers.Guarantee(a.Guarantee), Limit: a.Limit, Wait: workWait, Received: a.Received,
 		Timeout: workTimeout}
@@ -165,11 +166,11 @@ func checkProtocol(version string) error {
 	if version == "" {
 		return nil
 	}
-	ours, theirs := parseProtocol(client.WorkProtocol), parseProtocol(version)
+	ours, theirs := parseProtocol(wire.Protocol), parseProtocol(version)
 	if theirs != nil && theirs[0] == ours[0] && theirs[1] <= ours[1] {
 		return nil
 	}
-	p := invalid("protocol", "must be %s, or an earlier minor version, got %s", client.WorkProtocol,
+	p := invalid("protocol", "must be %s, or an earlier minor version, got %s", wire.Protocol,
 		printable.Short(version, 80))
 	if p.Cure = "upgrade the server, or use an older client"; theirs != nil && theirs[0] < ours[0] {
 		p.Cure = "upgrade the client"
@@ -196,7 +197,7 @@ func checkSession(session string) error {
 }
 
 // attempt checks the attempt of a call.
-func (c *caller) attempt(a client.AttemptRef) (workers.RemoteAttempt, error) {
+func (c *caller) attempt(a wire.AttemptRef) (workers.RemoteAttempt, error) {
 	k := ledger.Key{Kind: a.Kind, BizID: a.BizID}
 	checked := workers.RemoteAttempt{Key: k, Attempt: a.Attempt, Fence: a.Fence}
 	if err := k.ValidateStored(); err != nil {
@@ -218,17 +219,17 @@ func (c *caller) attempt(a client.AttemptRef) (workers.RemoteAttempt, error) {
 
 // postHeartbeat renews the tasks of a worker.
 func (h *Handler) postHeartbeat(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[client.Heartbeat](h, w, r)
+	body, err := decodeWork[wire.Heartbeat](h, w, r)
 	if err == nil {
 		err = errors.Join(checkSession(body.Session), checkHolds(body.Holds))
 	}
 	if err != nil {
 		return err
 	}
-	answer := client.Beaten{HeartbeatEvery: h.heartbeatEvery(), Ended: []client.Ended{}}
+	answer := wire.Beaten{HeartbeatEvery: h.heartbeatEvery(), Ended: []wire.Ended{}}
 	for _, e := range h.config.Work.Heartbeat(c.name, body.Session, body.Holds) {
 		answer.Ended = append(answer.Ended,
-			client.Ended{Kind: e.Kind, BizID: e.BizID, Fence: e.Fence, Reason: string(e.Reason)})
+			wire.Ended{Kind: e.Kind, BizID: e.BizID, Fence: e.Fence, Reason: string(e.Reason)})
 	}
 	return h.writeJSON(w, r, http.StatusOK, answer)
 }
@@ -247,14 +248,14 @@ func checkHolds(fences []string) error {
 
 // postFinish ends an attempt with a result, or several.
 func (h *Handler) postFinish(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[client.FinishMany](h, w, r)
+	body, err := decodeWork[wire.FinishMany](h, w, r)
 	if err != nil {
 		return err
 	}
 	if body.Tasks == nil {
 		return h.end(w, r, c, body.AttemptRef, resultOf(body.Finish), nil)
 	}
-	if body.AttemptRef != (client.AttemptRef{}) || body.Result != nil || len(body.Tasks) > maxAsked {
+	if body.AttemptRef != (wire.AttemptRef{}) || body.Result != nil || len(body.Tasks) > maxAsked {
 		return invalid("tasks", "must be at most %d attempts, without the members of one attempt", maxAsked)
 	}
 	outcomes := make([]workers.RemoteOutcome, len(body.Tasks))
@@ -265,7 +266,7 @@ func (h *Handler) postFinish(w http.ResponseWriter, r *http.Request, c *caller) 
 		}
 		outcomes[i] = workers.RemoteOutcome{RemoteAttempt: a, Result: resultOf(t)}
 	}
-	answer := client.FinishedMany{Tasks: make([]client.Finished, len(outcomes))}
+	answer := wire.Tasks[wire.Finished[client.Problem]]{Tasks: make([]wire.Finished[client.Problem], len(outcomes))}
 	for i, s := range h.config.Work.End(r.Context(), c.name, outcomes...) {
 		answer.Tasks[i].State = s.State
 		if s.Err != nil {
@@ -290,7 +291,7 @@ func withIndex(err error, i int) error {
 }
 
 // resultOf returns the result of a task; nil: none.
-func resultOf(f client.Finish) json.RawMessage {
+func resultOf(f wire.Finish) json.RawMessage {
 	if string(f.Result) == "null" {
 		return nil
 	}
@@ -299,7 +300,7 @@ func resultOf(f client.Finish) json.RawMessage {
 
 // end ends an attempt, and answers with the state of the task.
 func (h *Handler) end(
-	w http.ResponseWriter, r *http.Request, c *caller, of client.AttemptRef, result json.RawMessage, failure error,
+	w http.ResponseWriter, r *http.Request, c *caller, of wire.AttemptRef, result json.RawMessage, failure error,
 ) error {
 	a, err := c.attempt(of)
 	if err != nil {
@@ -310,12 +311,12 @@ func (h *Handler) end(
 	if ended.Err != nil {
 		return workProblem(ended.Err)
 	}
-	return h.writeJSON(w, r, http.StatusOK, client.Outcome{State: ended.State})
+	return h.writeJSON(w, r, http.StatusOK, wire.Outcome{State: ended.State})
 }
 
 // postFail ends an attempt with an error.
 func (h *Handler) postFail(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[client.Fail](h, w, r)
+	body, err := decodeWork[wire.Fail](h, w, r)
 	if err != nil {
 		return err
 	}
@@ -352,7 +353,7 @@ func (h *Handler) postFail(w http.ResponseWriter, r *http.Request, c *caller) er
 
 // postSnooze ends an attempt without a failure.
 func (h *Handler) postSnooze(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[client.Snooze](h, w, r)
+	body, err := decodeWork[wire.Snooze](h, w, r)
 	if err != nil {
 		return err
 	}
@@ -371,7 +372,7 @@ func (h *Handler) postSnooze(w http.ResponseWriter, r *http.Request, c *caller) 
 
 // postProgress records how far an attempt is.
 func (h *Handler) postProgress(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[client.ReportProgress](h, w, r)
+	body, err := decodeWork[wire.ReportProgress](h, w, r)
 	if err != nil {
 		return err
 	}
@@ -387,12 +388,12 @@ func (h *Handler) postProgress(w http.ResponseWriter, r *http.Request, c *caller
 	if err := h.config.Work.Progress(ctx, c.name, a, body.Progress); err != nil {
 		return workProblem(err)
 	}
-	return h.writeJSON(w, r, http.StatusOK, client.Outcome{State: ledger.StateRunning})
+	return h.writeJSON(w, r, http.StatusOK, wire.Outcome{State: ledger.StateRunning})
 }
 
 // postRelease gives back the tasks of a worker.
 func (h *Handler) postRelease(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[client.Release](h, w, r)
+	body, err := decodeWork[wire.Release](h, w, r)
 	if err == nil {
 		err = errors.Join(checkSession(body.Session), checkHolds(body.Holds))
 	}
@@ -403,7 +404,7 @@ func (h *Handler) postRelease(w http.ResponseWriter, r *http.Request, c *caller)
 	if err != nil {
 		return workProblem(err)
 	}
-	return h.writeJSON(w, r, http.StatusOK, client.Released{Released: n})
+	return h.writeJSON(w, r, http.StatusOK, wire.Released{Released: n})
 }
 
 // workProblem returns the problem of an error of the gateway.

@@ -23,6 +23,7 @@ import (
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -129,11 +130,11 @@ func TestDrainOfWork(t *testing.T) {
 	s.wantProblem(<-refused, http.StatusServiceUnavailable, "shutdown")
 	s.wantProblem(s.post(api.Worker, "/v1/work", ask), http.StatusServiceUnavailable, "shutdown")
 	s.enqueue("a.b/2", `1`)
-	if state := s.end("finish", client.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
+	if state := s.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
 		t.Error(state)
 	}
 	<-drained
-	if state := s.end("finish", client.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
+	if state := s.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
 		t.Errorf("the same call after the end of the process: %s", state)
 	}
 	other := serveMoreWork(t, s.db, s.nats, 30*time.Second)
@@ -143,11 +144,11 @@ func TestDrainOfWork(t *testing.T) {
 	if next.BizID != "2" {
 		t.Errorf("%+v", next)
 	}
-	if beat := decode[client.Beaten](other.server, other.post(api.Worker, "/v1/work:heartbeat",
-		client.Heartbeat{Session: session(1), Holds: []string{task.Fence}}), http.StatusOK); len(beat.Ended) != 1 {
+	if beat := decode[wire.Beaten](other.server, other.post(api.Worker, "/v1/work:heartbeat",
+		wire.Heartbeat{Session: session(1), Holds: []string{task.Fence}}), http.StatusOK); len(beat.Ended) != 1 {
 		t.Errorf("%+v", beat)
 	}
-	other.end("finish", client.Finish{AttemptRef: next.Ref()})
+	other.end("finish", wire.Finish{AttemptRef: next.Ref()})
 }
 
 // A concurrency limit holds for workers over HTTP.

@@ -12,10 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/api"
-	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -114,19 +114,19 @@ func (s *workServer) post(token api.Role, path string, body any) answer {
 }
 
 // askFor returns a request of a session for tasks of a kind.
-func askFor(n int, kind ledger.Kind) client.Ask {
+func askFor(n int, kind ledger.Kind) wire.Ask {
 	wait := 30.0
-	return client.Ask{Worker: "w", Session: session(n), Kinds: []ledger.Kind{kind}, Limit: 10, Wait: &wait}
+	return wire.Ask{Worker: "w", Session: session(n), Kinds: []ledger.Kind{kind}, Limit: 10, Wait: &wait}
 }
 
 // ask returns the answer to a request for tasks.
-func (s *workServer) ask(a client.Ask) client.Asked {
+func (s *workServer) ask(a wire.Ask) wire.Asked {
 	s.t.Helper()
-	return decode[client.Asked](s.server, s.post(api.Worker, "/v1/work", a), http.StatusOK)
+	return decode[wire.Asked](s.server, s.post(api.Worker, "/v1/work", a), http.StatusOK)
 }
 
 // one returns the one task that a request gets.
-func (s *workServer) one(a client.Ask) (client.WorkTask, client.Asked) {
+func (s *workServer) one(a wire.Ask) (wire.Task, wire.Asked) {
 	s.t.Helper()
 	got := s.ask(a)
 	if len(got.Tasks) != 1 {
@@ -138,7 +138,7 @@ func (s *workServer) one(a client.Ask) (client.WorkTask, client.Asked) {
 // end sends an outcome and returns the state of the task.
 func (s *workServer) end(call string, body any) ledger.State {
 	s.t.Helper()
-	return decode[client.Outcome](s.server, s.post(api.Worker, "/v1/work:"+call, body), http.StatusOK).State
+	return decode[wire.Outcome](s.server, s.post(api.Worker, "/v1/work:"+call, body), http.StatusOK).State
 }
 
 // awaitState waits until a task has a state.

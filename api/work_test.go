@@ -11,6 +11,7 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -28,25 +29,25 @@ func TestWorkOutcomes(t *testing.T) {
 	in := 3600.0
 	for i, test := range []struct {
 		call string
-		body func(client.AttemptRef) any
+		body func(wire.AttemptRef) any
 		want ledger.State
 		data string // a part of the last event's data
 	}{
-		{call: "finish", body: func(a client.AttemptRef) any {
-			return client.Finish{AttemptRef: a, Result: json.RawMessage(`{"mail": 7}`)}
+		{call: "finish", body: func(a wire.AttemptRef) any {
+			return wire.Finish{AttemptRef: a, Result: json.RawMessage(`{"mail": 7}`)}
 		}, want: ledger.StateSucceeded, data: `"result":{"mail":7}`},
-		{call: "finish", body: func(a client.AttemptRef) any { return client.Finish{AttemptRef: a} },
+		{call: "finish", body: func(a wire.AttemptRef) any { return wire.Finish{AttemptRef: a} },
 			want: ledger.StateSucceeded},
-		{call: "fail", body: func(a client.AttemptRef) any {
-			return client.Fail{AttemptRef: a, Error: "refused", ErrorType: "SMTPError", Stack: "line 1", RetryIn: &in}
+		{call: "fail", body: func(a wire.AttemptRef) any {
+			return wire.Fail{AttemptRef: a, Error: "refused", ErrorType: "SMTPError", Stack: "line 1", RetryIn: &in}
 		}, want: ledger.StateRetrying, data: `"error":{"message":"refused","type":"SMTPError",`},
-		{call: "fail", body: func(a client.AttemptRef) any {
-			return client.Fail{AttemptRef: a, Error: "no such user", Permanent: true}
+		{call: "fail", body: func(a wire.AttemptRef) any {
+			return wire.Fail{AttemptRef: a, Error: "no such user", Permanent: true}
 		}, want: ledger.StateDead, data: `"reason":"the handler returned a permanent error"`},
-		{call: "fail", body: func(a client.AttemptRef) any {
-			return client.Fail{AttemptRef: a, Error: "once", Retry: json.RawMessage(`{"attempts": 1}`)}
+		{call: "fail", body: func(a wire.AttemptRef) any {
+			return wire.Fail{AttemptRef: a, Error: "once", Retry: json.RawMessage(`{"attempts": 1}`)}
 		}, want: ledger.StateDead, data: `"reason":"attempts used up"`},
-		{call: "snooze", body: func(a client.AttemptRef) any { return client.Snooze{AttemptRef: a, In: &in} },
+		{call: "snooze", body: func(a wire.AttemptRef) any { return wire.Snooze{AttemptRef: a, In: &in} },
 			want: ledger.StateScheduled},
 	} {
 		key := fmt.Sprintf("mail.send/%d é/%%", i)
@@ -68,7 +69,7 @@ func TestWorkOutcomes(t *testing.T) {
 			t.Errorf("%s: %v %s %s", test.call, err, newest[0].Actor, newest[0].Data)
 		}
 		p := s.wantEnded(api.Worker, "finish",
-			client.Finish{AttemptRef: task.Ref(), Result: json.RawMessage(`"other"`)})
+			wire.Finish{AttemptRef: task.Ref(), Result: json.RawMessage(`"other"`)})
 		if p.State != test.want || !strings.HasPrefix(p.History, "/v1/tasks/mail.send/") {
 			t.Errorf("%+v", p)
 		}
@@ -94,7 +95,7 @@ func TestLostAnswer(t *testing.T) {
 	if empty := s.ask(ask); len(empty.Tasks) > 0 || empty.Batch != gotAgain.Batch {
 		t.Errorf("after the answer was read: %+v", empty)
 	}
-	if state := s.end("finish", client.Finish{AttemptRef: first.Ref()}); state != ledger.StateSucceeded {
+	if state := s.end("finish", wire.Finish{AttemptRef: first.Ref()}); state != ledger.StateSucceeded {
 		t.Error(state)
 	}
 	if empty := s.ask(ask); len(empty.Tasks) > 0 {
@@ -106,10 +107,10 @@ func TestLostAnswer(t *testing.T) {
 func TestNewerRequestEndsTheOlder(t *testing.T) {
 	t.Parallel()
 	s := serveWork(t, 30*time.Second)
-	ended := make(chan client.Asked)
+	ended := make(chan wire.Asked)
 	go func() { ended <- s.ask(askFor(1, "a.b")) }()
 	s.awaitWaitingAtLeast(1)
-	task := make(chan client.WorkTask)
+	task := make(chan wire.Task)
 	go func() {
 		one, _ := s.one(askFor(1, "a.b"))
 		task <- one
@@ -118,7 +119,7 @@ func TestNewerRequestEndsTheOlder(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	s.enqueue("a.b/1", `1`)
-	s.end("finish", client.Finish{AttemptRef: (<-task).Ref()})
+	s.end("finish", wire.Finish{AttemptRef: (<-task).Ref()})
 }
 
 // Two workers with one name, and two callers, have separate tasks. No caller ends or sees another's attempt.
@@ -140,31 +141,31 @@ func TestWorkersDoNotDisturbEachOther(t *testing.T) {
 	if first.BizID == second.BizID {
 		t.Errorf("both have %s", first.BizID)
 	}
-	s.wantEnded("other", "finish", client.Finish{AttemptRef: first.Ref()})
+	s.wantEnded("other", "finish", wire.Finish{AttemptRef: first.Ref()})
 	s.wantEnded("other", "progress",
-		client.ReportProgress{AttemptRef: first.Ref(), Progress: json.RawMessage(`1`)})
+		wire.ReportProgress{AttemptRef: first.Ref(), Progress: json.RawMessage(`1`)})
 	for _, c := range []struct {
 		token   api.Role
 		session int
 	}{{token: "other", session: 1}, {token: api.Worker, session: 2}} {
-		beat := decode[client.Beaten](s.server, s.post(c.token, "/v1/work:heartbeat",
-			client.Heartbeat{Session: session(c.session), Holds: []string{first.Fence}}), http.StatusOK)
+		beat := decode[wire.Beaten](s.server, s.post(c.token, "/v1/work:heartbeat",
+			wire.Heartbeat{Session: session(c.session), Holds: []string{first.Fence}}), http.StatusOK)
 		if len(beat.Ended) != 1 || beat.Ended[0].Reason != "unknown" {
 			t.Errorf("%s: %+v", c.token, beat)
 		}
-		released := decode[client.Released](s.server, s.post(c.token, "/v1/work:release",
-			client.Release{Session: session(c.session), Holds: []string{first.Fence}}), http.StatusOK)
+		released := decode[wire.Released](s.server, s.post(c.token, "/v1/work:release",
+			wire.Release{Session: session(c.session), Holds: []string{first.Fence}}), http.StatusOK)
 		if released.Released != 0 {
 			t.Errorf("%s has released another session's task", c.token)
 		}
 	}
-	beat := decode[client.Beaten](s.server, s.post(api.Worker, "/v1/work:heartbeat",
-		client.Heartbeat{Session: session(1), Holds: []string{first.Fence}}), http.StatusOK)
+	beat := decode[wire.Beaten](s.server, s.post(api.Worker, "/v1/work:heartbeat",
+		wire.Heartbeat{Session: session(1), Holds: []string{first.Fence}}), http.StatusOK)
 	if len(beat.Ended) != 0 {
 		t.Errorf("%+v", beat)
 	}
-	s.end("finish", client.Finish{AttemptRef: first.Ref()})
-	s.end("finish", client.Finish{AttemptRef: second.Ref()})
+	s.end("finish", wire.Finish{AttemptRef: first.Ref()})
+	s.end("finish", wire.Finish{AttemptRef: second.Ref()})
 }
 
 // The task of a worker that vanishes goes to another one after the term, and is dead after five such workers.
@@ -172,7 +173,7 @@ func TestLostWorker(t *testing.T) {
 	t.Parallel()
 	s := serveWork(t, term)
 	s.enqueue("a.b/1", `1`)
-	var first client.WorkTask
+	var first wire.Task
 	for i := range 5 {
 		task, _ := s.one(askFor(i, "a.b"))
 		if task.Attempt != ledger.Attempt(i+1) {
@@ -185,7 +186,7 @@ func TestLostWorker(t *testing.T) {
 	if task := s.awaitState("a.b/1", ledger.StateDead); task.Error != "its workers were lost one after the other" {
 		t.Errorf("error %q", task.Error)
 	}
-	p := s.wantEnded(api.Worker, "finish", client.Finish{AttemptRef: first.Ref()})
+	p := s.wantEnded(api.Worker, "finish", wire.Finish{AttemptRef: first.Ref()})
 	if p.State != ledger.StateDead {
 		t.Errorf("%+v", p)
 	}
@@ -198,13 +199,13 @@ func TestHeartbeat(t *testing.T) {
 	s.enqueue("a.b/1", `1`)
 	task, _ := s.one(askFor(1, "a.b"))
 	for begun := time.Now(); time.Since(begun) < 3*term; time.Sleep(term / 10) {
-		beat := decode[client.Beaten](s.server, s.post(api.Worker, "/v1/work:heartbeat",
-			client.Heartbeat{Session: session(1), Holds: []string{task.Fence}}), http.StatusOK)
+		beat := decode[wire.Beaten](s.server, s.post(api.Worker, "/v1/work:heartbeat",
+			wire.Heartbeat{Session: session(1), Holds: []string{task.Fence}}), http.StatusOK)
 		if len(beat.Ended) > 0 {
 			t.Skipf("the machine was busy for longer than the term: %+v", beat)
 		}
 	}
-	if state := s.end("finish", client.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
+	if state := s.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
 		t.Error(state)
 	}
 }
@@ -216,13 +217,13 @@ func TestEndedAttempts(t *testing.T) {
 	for _, test := range []struct {
 		reason string
 		want   ledger.State
-		begin  func(key string, ask *client.Ask)
+		begin  func(key string, ask *wire.Ask)
 		end    func(key string)
 	}{
 		{reason: "cancelled", want: ledger.StateCancelled, end: func(key string) {
 			s.call(api.Operator, "DELETE", client.Path(ledgertest.Key(t, key)), "")
 		}},
-		{reason: "timeout", want: ledger.StateRetrying, begin: func(_ string, ask *client.Ask) { ask.Timeout = 1 }},
+		{reason: "timeout", want: ledger.StateRetrying, begin: func(_ string, ask *wire.Ask) { ask.Timeout = 1 }},
 	} {
 		key := "a.b/" + test.reason
 		ask := askFor(1, "a.b")
@@ -234,16 +235,16 @@ func TestEndedAttempts(t *testing.T) {
 		if test.end != nil {
 			test.end(key)
 		}
-		var ended []client.Ended
+		var ended []wire.Ended
 		for begun := time.Now(); len(ended) == 0 && time.Since(begun) < time.Minute; time.Sleep(10 * time.Millisecond) {
-			ended = decode[client.Beaten](s.server, s.post(api.Worker, "/v1/work:heartbeat",
-				client.Heartbeat{Session: session(1), Holds: []string{task.Fence}}), http.StatusOK).Ended
+			ended = decode[wire.Beaten](s.server, s.post(api.Worker, "/v1/work:heartbeat",
+				wire.Heartbeat{Session: session(1), Holds: []string{task.Fence}}), http.StatusOK).Ended
 		}
-		want := client.Ended{Kind: "a.b", BizID: task.BizID, Fence: task.Fence, Reason: test.reason}
-		if !slices.Equal(ended, []client.Ended{want}) {
+		want := wire.Ended{Kind: "a.b", BizID: task.BizID, Fence: task.Fence, Reason: test.reason}
+		if !slices.Equal(ended, []wire.Ended{want}) {
 			t.Errorf("ended %+v, want %+v", ended, want)
 		}
-		s.wantEnded(api.Worker, "finish", client.Finish{AttemptRef: task.Ref()})
+		s.wantEnded(api.Worker, "finish", wire.Finish{AttemptRef: task.Ref()})
 		s.awaitState(key, test.want)
 	}
 }
@@ -254,8 +255,8 @@ func TestRelease(t *testing.T) {
 	s := serveWork(t, 30*time.Second)
 	s.enqueue("a.b/1", `1`)
 	s.one(askFor(1, "a.b"))
-	released := decode[client.Released](s.server, s.post(api.Worker, "/v1/work:release",
-		client.Release{Session: session(1)}), http.StatusOK)
+	released := decode[wire.Released](s.server, s.post(api.Worker, "/v1/work:release",
+		wire.Release{Session: session(1)}), http.StatusOK)
 	if released.Released != 1 {
 		t.Errorf("%+v", released)
 	}
@@ -263,24 +264,24 @@ func TestRelease(t *testing.T) {
 	if task.Attempt != 2 || s.task("a.b/1").Failures != 0 {
 		t.Errorf("%+v", task)
 	}
-	s.end("finish", client.Finish{AttemptRef: task.Ref()})
+	s.end("finish", wire.Finish{AttemptRef: task.Ref()})
 }
 
 // At most once, the handler of a released task may have begun: it is not begun again, and a person decides.
 func TestReleaseAtMostOnce(t *testing.T) {
 	t.Parallel()
 	s := serveWork(t, 30*time.Second)
-	for n, holds := range []func(client.WorkTask) []string{
-		func(client.WorkTask) []string { return nil },
-		func(t client.WorkTask) []string { return []string{t.Fence} },
+	for n, holds := range []func(wire.Task) []string{
+		func(wire.Task) []string { return nil },
+		func(t wire.Task) []string { return []string{t.Fence} },
 	} {
 		ask := askFor(n+1, "a.b")
 		ask.Guarantee = "at most once"
 		key := fmt.Sprintf("a.b/%d", n)
 		s.enqueue(key, `1`)
 		task, _ := s.one(ask)
-		released := decode[client.Released](s.server, s.post(api.Worker, "/v1/work:release",
-			client.Release{Session: ask.Session, Holds: holds(task)}), http.StatusOK)
+		released := decode[wire.Released](s.server, s.post(api.Worker, "/v1/work:release",
+			wire.Release{Session: ask.Session, Holds: holds(task)}), http.StatusOK)
 		if released.Released != 1 {
 			t.Errorf("%+v", released)
 		}
@@ -298,7 +299,7 @@ func TestKindNamedTwice(t *testing.T) {
 	ask := askFor(1, "a.b")
 	ask.Kinds = append(ask.Kinds, "a.b")
 	task, _ := s.one(ask)
-	s.end("finish", client.Finish{AttemptRef: task.Ref()})
+	s.end("finish", wire.Finish{AttemptRef: task.Ref()})
 }
 
 // Progress is recorded with the start.
@@ -307,16 +308,16 @@ func TestWorkProgress(t *testing.T) {
 	s := serveWork(t, 30*time.Second)
 	s.enqueue("a.b/1", `1`)
 	task, _ := s.one(askFor(1, "a.b"))
-	s.end("progress", client.ReportProgress{AttemptRef: task.Ref(), Progress: json.RawMessage(`{"percent": 40}`)})
+	s.end("progress", wire.ReportProgress{AttemptRef: task.Ref(), Progress: json.RawMessage(`{"percent": 40}`)})
 	s.awaitState("a.b/1", ledger.StateRunning)
 	for begun := time.Now(); !strings.Contains(string(s.task("a.b/1").Progress), "40"); {
 		if time.Since(begun) > time.Minute {
 			t.Fatal("no progress")
 		}
 	}
-	s.wantProblem(s.post(api.Worker, "/v1/work:progress", client.ReportProgress{AttemptRef: task.Ref(),
+	s.wantProblem(s.post(api.Worker, "/v1/work:progress", wire.ReportProgress{AttemptRef: task.Ref(),
 		Progress: json.RawMessage(`"` + strings.Repeat("x", 20_000) + `"`)}), http.StatusBadRequest, "invalid")
-	s.end("finish", client.Finish{AttemptRef: task.Ref()})
+	s.end("finish", wire.Finish{AttemptRef: task.Ref()})
 }
 
 // At most once: the start is recorded before the task is given, an attempt without a safe outcome is never repeated.
@@ -326,15 +327,15 @@ func TestAtMostOnceOverHTTP(t *testing.T) {
 	ask := askFor(1, "a.b")
 	ask.Guarantee = "at most once"
 	for i, test := range []struct {
-		end    func(client.AttemptRef)
+		end    func(wire.AttemptRef)
 		want   ledger.State
 		reason string
 	}{
-		{end: func(a client.AttemptRef) { s.end("fail", client.Fail{AttemptRef: a, Error: "x"}) },
+		{end: func(a wire.AttemptRef) { s.end("fail", wire.Fail{AttemptRef: a, Error: "x"}) },
 			want: ledger.StateDead, reason: "the handler did not mark its error as safe to retry"},
-		{end: func(a client.AttemptRef) { s.end("fail", client.Fail{AttemptRef: a, Error: "x", Safe: true}) },
+		{end: func(a wire.AttemptRef) { s.end("fail", wire.Fail{AttemptRef: a, Error: "x", Safe: true}) },
 			want: ledger.StateRetrying},
-		{end: func(client.AttemptRef) {}, want: ledger.StateDead, reason: "unknown outcome"},
+		{end: func(wire.AttemptRef) {}, want: ledger.StateDead, reason: "unknown outcome"},
 	} {
 		key := fmt.Sprintf("a.b/%d", i)
 		s.enqueue(key, `1`)
@@ -382,18 +383,19 @@ func TestFinishMany(t *testing.T) {
 	}
 	ask := askFor(1, "a.b")
 	var body struct {
-		Tasks []client.Finish `json:"tasks"`
+		Tasks []wire.Finish `json:"tasks"`
 	}
 	for len(body.Tasks) < 3 {
 		got := s.ask(ask)
 		ask.Received = got.Batch
 		for _, task := range got.Tasks {
-			body.Tasks = append(body.Tasks, client.Finish{AttemptRef: task.Ref(), Result: json.RawMessage(`1`)})
+			body.Tasks = append(body.Tasks, wire.Finish{AttemptRef: task.Ref(), Result: json.RawMessage(`1`)})
 		}
 	}
 	body.Tasks[1].Fence = "x"
 	for range 2 { // the answer is the same
-		done := decode[client.FinishedMany](s.server, s.post(api.Worker, "/v1/work:finish", body), http.StatusOK)
+		done := decode[wire.Tasks[wire.Finished[client.Problem]]](s.server,
+			s.post(api.Worker, "/v1/work:finish", body), http.StatusOK)
 		for i, task := range done.Tasks {
 			if isBad := i == 1; isBad != (task.Problem != nil && task.Problem.Code == "attempt_ended") ||
 				isBad == (task.State == ledger.StateSucceeded) {
@@ -483,7 +485,7 @@ func TestBadWork(t *testing.T) {
 			t.Errorf("%s %.100s: field %q, want %q: %s", test.call, test.body, p.Field, test.field, p.Error())
 		}
 	}
-	if state := s.end("finish", client.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
+	if state := s.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
 		t.Errorf("after the refused calls: %s", state)
 	}
 }

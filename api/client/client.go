@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -94,10 +95,10 @@ func (c *Client) Enqueue(ctx context.Context, t NewTask) (e Enqueued, err error)
 	return e, err
 }
 
-// EnqueueMany enqueues tasks, all or none, see [Batch].
+// EnqueueMany enqueues 1 to 1,000 tasks, all or none, and returns them in their order.
 func (c *Client) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Enqueued, error) {
-	var r BatchResult
-	err := c.do(ctx, http.MethodPost, "/v1/tasks:batch", Batch{tasks}, &r)
+	var r wire.Tasks[Enqueued]
+	err := c.do(ctx, http.MethodPost, "/v1/tasks:batch", wire.Tasks[NewTask]{Tasks: tasks}, &r)
 	return r.Tasks, err
 }
 
@@ -150,25 +151,26 @@ func (c *Client) Wait(ctx context.Context, k ledger.Key) (ledger.Task, error) {
 // after a lost answer: the second request would undo later changes by others. After such an error the change may have
 // been made: read the task.
 func (c *Client) Cancel(ctx context.Context, k ledger.Key, reason string) (ledger.Task, error) {
-	return c.change(ctx, k, ":cancel", Change{Reason: reason})
+	return c.change(ctx, k, ":cancel", wire.Change{Reason: reason})
 }
 
 // Release makes a finished or waiting task available.
 func (c *Client) Release(ctx context.Context, k ledger.Key, reason string) (ledger.Task, error) {
-	return c.change(ctx, k, ":release", Change{Reason: reason})
+	return c.change(ctx, k, ":release", wire.Change{Reason: reason})
 }
 
 // Bury makes an unfinished task dead, until it is released.
 func (c *Client) Bury(ctx context.Context, k ledger.Key, reason string) (ledger.Task, error) {
-	return c.change(ctx, k, ":bury", Change{Reason: reason})
+	return c.change(ctx, k, ":bury", wire.Change{Reason: reason})
 }
 
 // Reschedule changes the time at which a waiting or available task is released, or its priority.
-func (c *Client) Reschedule(ctx context.Context, k ledger.Key, change Change) (ledger.Task, error) {
-	return c.change(ctx, k, ":reschedule", change)
+func (c *Client) Reschedule(ctx context.Context, k ledger.Key, d ledger.Due, reason string) (ledger.Task, error) {
+	return c.change(ctx, k, ":reschedule",
+		wire.Change{Reason: reason, At: d.At, In: d.In.Seconds(), Priority: d.Priority})
 }
 
-func (c *Client) change(ctx context.Context, k ledger.Key, name string, change Change) (t ledger.Task, err error) {
+func (c *Client) change(ctx context.Context, k ledger.Key, name string, change wire.Change) (t ledger.Task, err error) {
 	err = c.do(ctx, http.MethodPost, Path(k)+name, change, &t)
 	return t, err
 }
@@ -203,11 +205,11 @@ func isChange(body any) bool {
 		return t.IfExists == ledger.IfExistsRerun || t.IfExists == ledger.IfExistsReplace
 	}
 	switch b := body.(type) {
-	case Change:
+	case wire.Change:
 		return true
 	case NewTask:
 		return isAgain(b)
-	case Batch:
+	case wire.Tasks[NewTask]:
 		return slices.ContainsFunc(b.Tasks, isAgain)
 	}
 	return false

@@ -79,7 +79,7 @@ func TestRetries(t *testing.T) {
 		func() (ledger.Task, error) { return c.Bury(ctx, sendCoupon.Key("a/1"), "bad") },
 		func() (ledger.Task, error) { return c.Release(ctx, sendCoupon.Key("a/1"), "") },
 		func() (ledger.Task, error) {
-			return c.Reschedule(ctx, sendCoupon.Key("a/1"), client.Change{At: time.Now().Add(time.Hour)})
+			return c.Reschedule(ctx, sendCoupon.Key("a/1"), ledger.Due{At: time.Now().Add(time.Hour)}, "")
 		},
 	} {
 		if task, err := change(); err != nil || task.Actor != "shop" {

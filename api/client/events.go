@@ -42,11 +42,11 @@ type EventOptions struct {
 // The sequence ends with the error of ctx, or with a [*Problem] that a retry cannot change: "unauthenticated", or
 // "invalid" if After is not the position of an event. Each use of the sequence is a separate stream; several may run at
 // once.
-func (c *Client) Events(ctx context.Context, o *EventOptions) iter.Seq2[Event, error] {
+func (c *Client) Events(ctx context.Context, o *EventOptions) iter.Seq2[ledger.Event, error] {
 	if o == nil {
 		o = &EventOptions{}
 	}
-	return func(yield func(Event, error) bool) {
+	return func(yield func(ledger.Event, error) bool) {
 		s := eventStream{client: c, options: *o, yield: yield}
 		if s.options.Silence <= 0 {
 			s.options.Silence = 45 * time.Second
@@ -64,7 +64,7 @@ func (c *Client) Events(ctx context.Context, o *EventOptions) iter.Seq2[Event, e
 				err, delay = ctx.Err(), -1
 			}
 			if delay < 0 {
-				yield(Event{}, err)
+				yield(ledger.Event{}, err)
 				return
 			}
 			if s.isAlive {
@@ -72,7 +72,7 @@ func (c *Client) Events(ctx context.Context, o *EventOptions) iter.Seq2[Event, e
 			}
 			backoff := time.Duration(rand.Float64() * float64(100*time.Millisecond<<min(failures, 8)))
 			if loop.Sleep(ctx, max(delay, backoff)) != nil {
-				yield(Event{}, ctx.Err())
+				yield(ledger.Event{}, ctx.Err())
 				return
 			}
 		}
@@ -86,7 +86,7 @@ var errStopped = errors.New("the caller has stopped")
 type eventStream struct {
 	client  *Client
 	options EventOptions
-	yield   func(Event, error) bool
+	yield   func(ledger.Event, error) bool
 	last    string // the id after which the stream continues; "": none was received
 	isAlive bool   // whether the connection was accepted
 }
@@ -161,7 +161,7 @@ func (s *eventStream) read(lines *bufio.Scanner, silent *time.Timer) error {
 				s.last = id
 			}
 		default:
-			var e Event
+			var e ledger.Event
 			if err := json.Unmarshal(data, &e); err != nil {
 				return fmt.Errorf("%w %s: %w", errMalformed, id, err)
 			}

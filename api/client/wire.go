@@ -28,7 +28,7 @@ type NewTask struct {
 	StartBy  time.Time `json:"start_by,omitzero"`
 	FinishBy time.Time `json:"finish_by,omitzero"`
 	// After contains tasks that must have succeeded before this one becomes available, see [ledger.EnqueueOptions].
-	// They must exist or come before this one in its [Batch], and the caller must be allowed to use their kinds.
+	// They must exist or come before this one in its batch, and the caller must be allowed to use their kinds.
 	After *ledger.After `json:"after,omitempty"`
 	// OrderKey and PassIfDead: see [ledger.EnqueueOptions].
 	OrderKey   string `json:"order_key,omitempty"`
@@ -47,28 +47,6 @@ type Enqueued struct {
 	// Task is the whole task, if the request asked to wait for its result.
 	Task *ledger.Task `json:"task,omitempty"`
 }
-
-// Batch is the body of POST /v1/tasks:batch.
-type Batch struct {
-	Tasks []NewTask `json:"tasks"` // 1 to 1,000
-}
-
-// BatchResult is the answer to a [Batch], in the order of its tasks.
-type BatchResult struct {
-	Tasks []Enqueued `json:"tasks"`
-}
-
-// Change is the body of the calls that release, bury and reschedule a task.
-type Change struct {
-	Reason string    `json:"reason,omitempty"`
-	At     time.Time `json:"at,omitzero"`  // of a reschedule
-	In     float64   `json:"in,omitempty"` // of a reschedule: a delay in seconds, in place of At
-	// Priority of a reschedule is the new priority of the task. Without At and In its time does not change.
-	Priority ledger.Priority `json:"priority,omitempty"`
-}
-
-// Event is an event of a page or a stream, without its Login.
-type Event = ledger.Event
 
 // List is a page of a list. Next is the query parameter after of the next page; it is empty at the end.
 type List[T any] struct {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -32,6 +33,39 @@ type WorkOptions struct {
 	Timeout time.Duration
 	// StopTimeout is how long handlers may continue once ctx is done. Default: 10 s.
 	StopTimeout time.Duration
+}
+
+// WorkTask is a task that a worker was given.
+type WorkTask struct {
+	ledger.Key
+	Version ledger.Version // of the event that made the task available
+	Attempt ledger.Attempt
+	// Args are the args as they were enqueued, JSON or binary. They are nil for a task without args.
+	Args                    json.RawMessage
+	Priority                ledger.Priority
+	AvailableAt             time.Time
+	FinishBy                time.Time // zero without a deadline
+	Timeout                 time.Duration
+	Traceparent, Tracestate string
+
+	fence string
+}
+
+func newWorkTask(t wire.Task) WorkTask {
+	args := t.Args
+	if t.ArgsBase64 != nil {
+		args = t.ArgsBase64
+	}
+	return WorkTask{
+		Key: ledger.Key{Kind: t.Kind, BizID: t.BizID}, Version: t.Version, Attempt: t.Attempt, Args: args,
+		Priority: t.Priority, AvailableAt: t.AvailableAt, FinishBy: t.FinishBy,
+		Timeout:     time.Duration(t.Timeout * float64(time.Second)),
+		Traceparent: t.Traceparent, Tracestate: t.Tracestate, fence: t.Fence,
+	}
+}
+
+func (t WorkTask) ref() wire.AttemptRef {
+	return wire.AttemptRef{Kind: t.Kind, BizID: t.BizID, Attempt: t.Attempt, Fence: t.fence}
 }
 
 // FailError is the error of a handler that decides how its task continues.
@@ -75,7 +109,7 @@ type worker struct {
 
 // finish is a success to be sent. answer gets one value.
 type finish struct {
-	body   Finish
+	body   wire.Finish
 	answer chan<- error
 }
 
@@ -114,7 +148,7 @@ func (c *Client) Work(ctx context.Context, o WorkOptions) error {
 	}
 	bounded, end := context.WithTimeout(beating, o.StopTimeout)
 	defer end()
-	releaseErr := c.do(bounded, http.MethodPost, "/v1/work:release", Release{Session: w.session}, &Released{})
+	releaseErr := c.do(bounded, http.MethodPost, "/v1/work:release", wire.Release{Session: w.session}, &wire.Released{})
 	if err == nil && ctx.Err() == nil {
 		err = releaseErr
 	}
@@ -137,8 +171,8 @@ func hostName() string {
 
 // ask takes tasks until ctx is done.
 func (w *worker) ask(ctx, handlers context.Context) error {
-	ask := Ask{Worker: w.options.Name, Session: w.session, Kinds: w.options.Kinds, Guarantee: w.options.Guarantee,
-		Timeout: w.options.Timeout.Seconds(), Protocol: WorkProtocol}
+	ask := wire.Ask{Worker: w.options.Name, Session: w.session, Kinds: w.options.Kinds, Guarantee: w.options.Guarantee,
+		Timeout: w.options.Timeout.Seconds(), Protocol: wire.Protocol}
 	for {
 		select {
 		case w.slots <- struct{}{}:
@@ -147,7 +181,7 @@ func (w *worker) ask(ctx, handlers context.Context) error {
 		}
 		<-w.slots
 		ask.Limit = min(100, cap(w.slots)-len(w.slots))
-		var got Asked
+		var got wire.Asked
 		err := w.call(ctx, "", ask, &got)
 		if ctx.Err() != nil {
 			return nil
@@ -160,7 +194,7 @@ func (w *worker) ask(ctx, handlers context.Context) error {
 		w.every = time.Duration(got.HeartbeatEvery * float64(time.Second))
 		w.mu.Unlock()
 		for _, t := range got.Tasks {
-			w.begin(handlers, t)
+			w.begin(handlers, newWorkTask(t))
 		}
 	}
 }
@@ -184,9 +218,9 @@ func (w *worker) call(ctx context.Context, name string, body, into any) error {
 func (w *worker) begin(handlers context.Context, t WorkTask) {
 	ctx, cancel := context.WithCancelCause(handlers)
 	w.mu.Lock()
-	_, isHeld := w.held[t.Fence]
+	_, isHeld := w.held[t.fence]
 	if !isHeld {
-		w.held[t.Fence] = cancel
+		w.held[t.fence] = cancel
 	}
 	w.mu.Unlock()
 	if isHeld {
@@ -205,7 +239,7 @@ func (w *worker) begin(handlers context.Context, t WorkTask) {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.held, t.Fence)
+		delete(w.held, t.fence)
 	})
 }
 
@@ -229,7 +263,7 @@ func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) 
 	}
 	if err == nil {
 		var p *Problem
-		err = w.finish(ctx, Finish{AttemptRef: t.Ref(), Result: text})
+		err = w.finish(ctx, wire.Finish{AttemptRef: t.ref(), Result: text})
 		isRefused := errors.As(err, &p) &&
 			(p.Status == http.StatusBadRequest || p.Status == http.StatusRequestEntityTooLarge)
 		if !isRefused {
@@ -240,10 +274,10 @@ func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) 
 	var snooze *SnoozeError
 	if errors.As(err, &snooze) {
 		in := snooze.In.Seconds()
-		_ = w.call(ctx, ":snooze", Snooze{AttemptRef: t.Ref(), In: &in}, &Outcome{})
+		_ = w.call(ctx, ":snooze", wire.Snooze{AttemptRef: t.ref(), In: &in}, &wire.Outcome{})
 		return
 	}
-	fail := Fail{AttemptRef: t.Ref(), Error: err.Error(), ErrorType: reflect.TypeOf(err).String()}
+	fail := wire.Fail{AttemptRef: t.ref(), Error: err.Error(), ErrorType: reflect.TypeOf(err).String()}
 	if fail.Error == "" {
 		fail.Error = fail.ErrorType
 	}
@@ -256,14 +290,14 @@ func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) 
 			fail.RetryIn = &in
 		}
 	}
-	_ = w.call(ctx, ":fail", fail, &Outcome{}) // an error means that the attempt has ended
+	_ = w.call(ctx, ":fail", fail, &wire.Outcome{}) // an error means that the attempt has ended
 }
 
 // maxTogether bounds the bytes of the results that are sent in one call.
 const maxTogether = 512 << 10
 
 // finish sends a success, together with others that come while a call is under way.
-func (w *worker) finish(ctx context.Context, body Finish) error {
+func (w *worker) finish(ctx context.Context, body wire.Finish) error {
 	answer := make(chan error, 1)
 	w.mu.Lock()
 	w.finished = append(w.finished, finish{body, answer})
@@ -304,13 +338,11 @@ func (w *worker) sendFinished(ctx context.Context) {
 }
 
 func (w *worker) sendGroup(ctx context.Context, group []finish) {
-	var body struct {
-		Tasks []Finish `json:"tasks"`
-	}
+	var body wire.Tasks[wire.Finish]
 	for _, f := range group {
 		body.Tasks = append(body.Tasks, f.body)
 	}
-	var answer FinishedMany
+	var answer wire.Tasks[wire.Finished[Problem]]
 	err := w.call(ctx, ":finish", body, &answer)
 	for i, f := range group {
 		switch {
@@ -334,13 +366,13 @@ func (w *worker) beat(ctx context.Context) {
 		if loop.Sleep(ctx, every) != nil {
 			return
 		}
-		body := Heartbeat{Session: w.session, Holds: []string{}}
+		body := wire.Heartbeat{Session: w.session, Holds: []string{}}
 		w.mu.Lock()
 		for fence := range w.held {
 			body.Holds = append(body.Holds, fence)
 		}
 		w.mu.Unlock()
-		var beaten Beaten
+		var beaten wire.Beaten
 		if len(body.Holds) == 0 || w.client.do(ctx, http.MethodPost, "/v1/work:heartbeat", body, &beaten) != nil {
 			continue // the next one follows
 		}
@@ -360,6 +392,6 @@ func (c *Client) Progress(ctx context.Context, t WorkTask, v any) error {
 	if err != nil {
 		return err
 	}
-	report := ReportProgress{AttemptRef: t.Ref(), Progress: text}
-	return c.do(ctx, http.MethodPost, "/v1/work:progress", report, &Outcome{})
+	report := wire.ReportProgress{AttemptRef: t.ref(), Progress: text}
+	return c.do(ctx, http.MethodPost, "/v1/work:progress", report, &wire.Outcome{})
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/wire"
 )
 
 // scenario is a test of a client.
@@ -96,7 +96,7 @@ func failures(b *bench) {
 	b.add("permanent", `{"do": "fail", "error": "no such printer", "permanent": true}`)
 	b.add("retry", `{"do": "fail", "error": "busy", "retry_in": 90}`)
 	b.add("snooze", `{"do": "snooze", "seconds": 60}`)
-	get := func(call, id string) (f client.Fail) {
+	get := func(call, id string) (f wire.Fail) {
 		if err := json.Unmarshal(b.awaitCalls(call, id, 1)[0].body, &f); err != nil {
 			b.stop("%v", err)
 		}
@@ -111,7 +111,7 @@ func failures(b *bench) {
 	if f := get("fail", "retry"); f.RetryIn == nil || *f.RetryIn != 90 {
 		b.failf("a failure with a delay: %+v", f)
 	}
-	var s client.Snooze
+	var s wire.Snooze
 	err := json.Unmarshal(b.awaitCalls("snooze", "snooze", 1)[0].body, &s)
 	if err != nil || s.In == nil || *s.In != 60 {
 		b.failf("a snooze: %+v %v", s, err)
@@ -252,7 +252,7 @@ func endedWhileRunning(b *bench, reason string) {
 
 func clocks(b *bench) {
 	now := time.Now()
-	for i, t := range []client.WorkTask{
+	for i, t := range []wire.Task{
 		{AvailableAt: now.Add(-100 * 365 * 24 * time.Hour), FinishBy: now.Add(-time.Hour)},
 		{AvailableAt: now.Add(24 * time.Hour), FinishBy: now.Add(48 * time.Hour)},
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/strictjson"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -28,13 +29,13 @@ type server struct {
 	http *httptest.Server
 
 	mu      sync.Mutex // guards the fields below
-	queue   []client.WorkTask
-	given   map[string]client.WorkTask // by fence, until the outcome
-	held    map[string]int             // tasks that a session holds
-	batches map[string]int64           // by session
-	asking  map[string]int             // calls at a time, by session
-	wake    chan struct{}              // closed when queue grows
-	faults  []string                   // violations of the protocol
+	queue   []wire.Task
+	given   map[string]wire.Task // by fence, until the outcome
+	held    map[string]int       // tasks that a session holds
+	batches map[string]int64     // by session
+	asking  map[string]int       // calls at a time, by session
+	wake    chan struct{}        // closed when queue grows
+	faults  []string             // violations of the protocol
 	calls   []call
 	answers map[string][]reply // the next answers to calls, by call and biz_id
 	ended   map[string]string  // reasons of attempts that are over, by fence
@@ -64,7 +65,7 @@ type reply struct {
 
 func newServer() *server {
 	s := &server{
-		given: map[string]client.WorkTask{}, held: map[string]int{}, batches: map[string]int64{},
+		given: map[string]wire.Task{}, held: map[string]int{}, batches: map[string]int64{},
 		asking: map[string]int{}, wake: make(chan struct{}), answers: map[string][]reply{}, ended: map[string]string{},
 	}
 	s.http = httptest.NewServer(s)
@@ -81,7 +82,7 @@ func (s *server) fault(format string, a ...any) {
 func (s *server) add(id, args string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := client.WorkTask{
+	t := wire.Task{
 		Kind: kind, BizID: ledger.BizID(id), Version: 1, Attempt: 1, Args: json.RawMessage(args), Priority: 3,
 		AvailableAt: time.Now(), Timeout: 900,
 	}
@@ -89,7 +90,7 @@ func (s *server) add(id, args string) {
 }
 
 // addTask makes a task available. The server is locked.
-func (s *server) addTask(t client.WorkTask) {
+func (s *server) addTask(t wire.Task) {
 	t.Fence = fmt.Sprintf("fence-%d-%s", len(s.calls), t.BizID)
 	if len(t.Fence) > 100 {
 		t.Fence = t.Fence[:100]
@@ -192,7 +193,7 @@ var (
 
 // ask gives tasks.
 func (s *server) ask(w http.ResponseWriter, r *http.Request, text json.RawMessage) {
-	body, ok := decode[client.Ask](s, w, text)
+	body, ok := decode[wire.Ask](s, w, text)
 	if !ok {
 		return
 	}
@@ -241,10 +242,10 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, text json.RawMessag
 		}
 		s.mu.Lock()
 	}
-	answer := client.Asked{Protocol: "1.1", Batch: s.batches[body.Session], HeartbeatEvery: beatEvery.Seconds(),
+	answer := wire.Asked{Protocol: "1.1", Batch: s.batches[body.Session], HeartbeatEvery: beatEvery.Seconds(),
 		Tasks: tasks}
 	if tasks == nil {
-		answer.Tasks = []client.WorkTask{}
+		answer.Tasks = []wire.Task{}
 	} else {
 		s.batches[body.Session]++
 		answer.Batch++
@@ -264,7 +265,7 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, text json.RawMessag
 }
 
 // unread returns the tasks of lost answers, or all at work if the scenario repeats them. The server is locked.
-func (s *server) unread(body client.Ask) (tasks []client.WorkTask) {
+func (s *server) unread(body wire.Ask) (tasks []wire.Task) {
 	if body.Received == s.batches[body.Session] && !s.again {
 		return nil
 	}
@@ -277,17 +278,17 @@ func (s *server) unread(body client.Ask) (tasks []client.WorkTask) {
 }
 
 func (s *server) heartbeat(w http.ResponseWriter, text json.RawMessage) {
-	body, ok := decode[client.Heartbeat](s, w, text)
+	body, ok := decode[wire.Heartbeat](s, w, text)
 	if !ok {
 		return
 	}
 	s.mu.Lock()
 	s.calls = append(s.calls, call{name: "heartbeat", session: body.Session, holds: body.Holds, at: time.Now()})
-	answer := client.Beaten{HeartbeatEvery: beatEvery.Seconds(), Ended: []client.Ended{}}
+	answer := wire.Beaten{HeartbeatEvery: beatEvery.Seconds(), Ended: []wire.Ended{}}
 	for _, f := range body.Holds {
 		if reason := s.ended[f]; reason != "" {
 			answer.Ended = append(answer.Ended,
-				client.Ended{Fence: f, Reason: reason, Kind: kind, BizID: s.given[f].BizID})
+				wire.Ended{Fence: f, Reason: reason, Kind: kind, BizID: s.given[f].BizID})
 		}
 	}
 	s.mu.Unlock()
@@ -295,7 +296,7 @@ func (s *server) heartbeat(w http.ResponseWriter, text json.RawMessage) {
 }
 
 func (s *server) release(w http.ResponseWriter, text json.RawMessage) {
-	body, ok := decode[client.Release](s, w, text)
+	body, ok := decode[wire.Release](s, w, text)
 	if !ok {
 		return
 	}
@@ -303,11 +304,11 @@ func (s *server) release(w http.ResponseWriter, text json.RawMessage) {
 	s.calls = append(s.calls, call{name: "release", session: body.Session, holds: body.Holds, at: time.Now()})
 	n := len(s.given)
 	s.mu.Unlock()
-	s.answer(w, client.Released{Released: n})
+	s.answer(w, wire.Released{Released: n})
 }
 
 // note records an outcome, and returns the answer that the scenario has for it.
-func (s *server) note(name string, ref client.AttemptRef, text json.RawMessage) reply {
+func (s *server) note(name string, ref wire.AttemptRef, text json.RawMessage) reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, call{name: name, biz: ref.BizID, fence: ref.Fence, body: text, at: time.Now()})
@@ -330,7 +331,7 @@ func (s *server) note(name string, ref client.AttemptRef, text json.RawMessage) 
 }
 
 // wasAnswered reports whether the same outcome was recorded before. The server is locked.
-func (s *server) wasAnswered(name string, ref client.AttemptRef) bool {
+func (s *server) wasAnswered(name string, ref wire.AttemptRef) bool {
 	n := 0
 	for _, c := range s.calls {
 		if c.name == name && c.fence == ref.Fence {
@@ -341,7 +342,7 @@ func (s *server) wasAnswered(name string, ref client.AttemptRef) bool {
 }
 
 func (s *server) finish(w http.ResponseWriter, text json.RawMessage) {
-	body, ok := decode[client.FinishMany](s, w, text)
+	body, ok := decode[wire.FinishMany](s, w, text)
 	if !ok {
 		return
 	}
@@ -349,7 +350,7 @@ func (s *server) finish(w http.ResponseWriter, text json.RawMessage) {
 		s.conclude(w, s.note("finish", body.AttemptRef, text))
 		return
 	}
-	answer := client.FinishedMany{Tasks: make([]client.Finished, len(body.Tasks))}
+	answer := wire.Tasks[wire.Finished[client.Problem]]{Tasks: make([]wire.Finished[client.Problem], len(body.Tasks))}
 	for i, t := range body.Tasks {
 		one, err := json.Marshal(t)
 		if err != nil {
@@ -371,20 +372,20 @@ func (s *server) finish(w http.ResponseWriter, text json.RawMessage) {
 
 // outcome is fail, snooze or progress.
 func (s *server) outcome(w http.ResponseWriter, name string, text json.RawMessage) {
-	var ref client.AttemptRef
+	var ref wire.AttemptRef
 	ok := false
 	switch name {
 	case "fail":
-		var body client.Fail
-		body, ok = decode[client.Fail](s, w, text)
+		var body wire.Fail
+		body, ok = decode[wire.Fail](s, w, text)
 		ref = body.AttemptRef
 	case "snooze":
-		var body client.Snooze
-		body, ok = decode[client.Snooze](s, w, text)
+		var body wire.Snooze
+		body, ok = decode[wire.Snooze](s, w, text)
 		ref = body.AttemptRef
 	case "progress":
-		var body client.ReportProgress
-		body, ok = decode[client.ReportProgress](s, w, text)
+		var body wire.ReportProgress
+		body, ok = decode[wire.ReportProgress](s, w, text)
 		ref = body.AttemptRef
 	default:
 		s.problem(w, reply{status: http.StatusNotFound, code: "not_found"}, "no such call")
@@ -397,7 +398,7 @@ func (s *server) outcome(w http.ResponseWriter, name string, text json.RawMessag
 
 func (s *server) conclude(w http.ResponseWriter, r reply) {
 	if r.status == http.StatusOK {
-		s.answer(w, client.Outcome{State: ledger.StateSucceeded})
+		s.answer(w, wire.Outcome{State: ledger.StateSucceeded})
 		return
 	}
 	s.problem(w, r, "refused by the scenario")

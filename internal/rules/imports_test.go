@@ -269,7 +269,7 @@ var rules = []rule{
 			"/outbox", "/projector", "/workers", "/internal/operator",
 			"/internal/durably", "/internal/eventrows",
 			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
-			"/internal/printable", "/internal/reserved", "/internal/strictjson", pgx, nats, xTime},
+			"/internal/printable", "/internal/reserved", "/internal/strictjson", "/internal/wire", pgx, nats, xTime},
 		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
 	},
 	{
@@ -282,11 +282,12 @@ var rules = []rule{
 	},
 	{
 		pkg:    "/api/client",
-		may:    []string{"/ledger", "/internal/loop"},
+		may:    []string{"/ledger", "/internal/loop", "/internal/wire"},
 		reason: "programs without a database carry neither the services nor a broker",
 	},
 	{
-		pkg: "/internal/conformance", may: []string{"/api/client", "/ledger", "/internal/strictjson"},
+		pkg:    "/internal/conformance",
+		may:    []string{"/api/client", "/ledger", "/internal/strictjson", "/internal/wire"},
 		reason: "it plays the server's part of the work protocol, and no part of the server",
 	},
 	{
@@ -318,6 +319,7 @@ var rules = []rule{
 		may:    []string{"/ledger", "/internal/strictjson"},
 		reason: "files of settings are decoded in one way",
 	},
+	{pkg: "/internal/wire", may: []string{"/ledger"}, reason: "bodies that the HTTP API and its clients share"},
 	{pkg: "/internal/strictjson", may: nil, reason: "a program that only enqueues needs no other package"},
 	{pkg: "/internal/reserved", may: nil, reason: "what a program may enqueue depends on no package"},
 	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},

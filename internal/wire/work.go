@@ -1,4 +1,4 @@
-package client
+package wire
 
 import (
 	"encoding/json"
@@ -7,8 +7,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// WorkProtocol is the version of the work protocol, docs/work-over-http.md: major and minor.
-const WorkProtocol = "1.0"
+// Protocol is the version of the work protocol, docs/work-over-http.md: major and minor.
+const Protocol = "1.0"
 
 // Ask is the body of POST /v1/work: a worker asks for tasks.
 type Ask struct {
@@ -28,10 +28,10 @@ type Ask struct {
 
 // Asked is the answer to an [Ask].
 type Asked struct {
-	Protocol       string     `json:"protocol"` // of the server
-	Batch          int64      `json:"batch"`    // for Ask.Received
-	HeartbeatEvery float64    `json:"heartbeat_every"`
-	Tasks          []WorkTask `json:"tasks"`
+	Protocol       string  `json:"protocol"` // of the server
+	Batch          int64   `json:"batch"`    // for Ask.Received
+	HeartbeatEvery float64 `json:"heartbeat_every"`
+	Tasks          []Task  `json:"tasks"`
 }
 
 // AttemptRef identifies an attempt that a worker was given.
@@ -42,8 +42,8 @@ type AttemptRef struct {
 	Fence   string         `json:"fence"` // "" for a task to be claimed in SQL
 }
 
-// WorkTask is a task that a worker was given.
-type WorkTask struct {
+// Task is a task that a worker was given.
+type Task struct {
 	Kind    ledger.Kind    `json:"kind"`
 	BizID   ledger.BizID   `json:"biz_id"`
 	Version ledger.Version `json:"version"` // of the event that made the task available
@@ -62,7 +62,7 @@ type WorkTask struct {
 }
 
 // Ref returns the attempt of the task.
-func (t WorkTask) Ref() AttemptRef {
+func (t Task) Ref() AttemptRef {
 	return AttemptRef{Kind: t.Kind, BizID: t.BizID, Attempt: t.Attempt, Fence: t.Fence}
 }
 
@@ -78,15 +78,11 @@ type FinishMany struct {
 	Tasks []Finish `json:"tasks,omitempty"` // at most 100
 }
 
-// FinishedMany is the answer to a [FinishMany], in the order of its tasks.
-type FinishedMany struct {
-	Tasks []Finished `json:"tasks"`
-}
-
-// Finished is the state of a task after a success, or why it was not recorded.
-type Finished struct {
+// Finished is the state of a task after a success, or the problem that kept it from being recorded. The answer to a
+// [FinishMany] is a [Tasks] of them, in the order of its tasks.
+type Finished[P any] struct {
 	State   ledger.State `json:"state,omitempty"`
-	Problem *Problem     `json:"problem,omitempty"`
+	Problem *P           `json:"problem,omitempty"`
 }
 
 // Fail is the body of POST /v1/work:fail.
