@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 const (
