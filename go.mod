@@ -6,6 +6,7 @@ require (
 	github.com/google/go-cmp v0.7.0 // tests: readable differences of large values
 	github.com/jackc/pgx/v5 v5.12.0 // the driver of PostgreSQL, and the transactions that callers pass
 	github.com/jedib0t/go-pretty/v6 v6.8.3 // tables of the command line, and the demo's progress bar
+	github.com/klauspost/compress v1.20.3 // zstd: the segments of an archive
 	github.com/nats-io/nats-server/v2 v2.15.2 // the broker that serve, demo and tests run in process
 	github.com/nats-io/nats.go v1.55.0 // the client of JetStream
 	github.com/nats-io/nkeys v0.4.16 // keys of users, which the command nats-config makes
@@ -31,7 +32,6 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
 	github.com/mfridman/interpolate v0.0.2 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect

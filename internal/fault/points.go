@@ -25,5 +25,12 @@ const (
 	SealTiles     = "seal.tiles"     // tiles are written, the checkpoint is not signed
 	SealPublished = "seal.published" // the checkpoint is at one receiver, and not yet at the next
 
+	ArchivePlan     = "archive.plan"     // a volume's plan is stored
+	ArchiveSegment  = "archive.segment"  // a segment is stored, its entries of the index are not
+	ArchiveRun      = "archive.run"      // both are stored, and are not part of the volume yet
+	ArchiveSummary  = "archive.summary"  // a segment is part of the volume
+	ArchiveIndex    = "archive.index"    // the index is stored, the manifest is not
+	ArchiveManifest = "archive.manifest" // the volume is complete, with files that it does not need
+
 	RebaseEnd = "rebase.end" // before the commit
 )

@@ -78,6 +78,11 @@ var rules = []rule{
 			"/internal/loop", "/internal/secret", "/internal/settings", pgx},
 		reason: "the seal as a service: it needs PostgreSQL, and HTTP for witnesses and webhooks",
 	},
+	{
+		pkg:    "/ledger/archive",
+		may:    []string{"/ledger", "/internal/seal", "/internal/fault", pgx, xMod, compress},
+		reason: "files of events are written, read and verified without a service, and verified without a database",
+	},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
 	{
 		pkg: "/ledger/ledgertest",
@@ -428,9 +433,15 @@ type ban struct {
 	reason string
 }
 
+<<<<<<< HEAD
 var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/internal/scheduler",
 	"/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer", "/health", "/internal/alarm",
 	"/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
+=======
+var library = []string{"/ledger", "/ledger/archive", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers",
+	"/internal/scheduler", "/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer", "/health",
+	"/internal/alarm", "/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
+>>>>>>> 83606e0b (ledger/archive: events in files that are verified without a database)
 
 var bans = []ban{
 	{
@@ -470,8 +481,13 @@ var bans = []ban{
 		reason: "a service beside the workers runs no handlers: it uses the ledger and does not get the pool",
 	},
 	{
+<<<<<<< HEAD
 		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/internal/seal", "/internal/scheduler",
 			"/ledger/periodic", "/projector", "/migrations"},
+=======
+		pkgs: []string{"/ledger", "/ledger/archive", "/ledger/feed", "/ledger/stdsql", "/internal/seal",
+			"/internal/scheduler", "/ledger/periodic", "/projector", "/migrations"},
+>>>>>>> 83606e0b (ledger/archive: events in files that are verified without a database)
 		never:  []string{nats},
 		reason: "PostgreSQL is enough for these",
 	},

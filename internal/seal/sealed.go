@@ -1,0 +1,170 @@
+package seal
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/range.sql
+	rangeSQL string
+	//go:embed sql/tasks.sql
+	tasksSQL string
+	//go:embed sql/salts.sql
+	saltsSQL string
+	//go:embed sql/leaves.sql
+	leavesSQL string
+)
+
+// Sealed is an event with its place in the tree.
+type Sealed struct {
+	Event
+
+	Leaf *int64 `json:"leaf"` // from 0; nil: the event is not sealed
+	Salt []byte `json:"salt"` // 16 bytes; after erasure the digest of 32 bytes; nil: the event is not sealed
+}
+
+// LeafHash returns the hash of the event's leaf, which its salt determines.
+func (s Sealed) LeafHash() (tlog.Hash, error) { return s.leaf(s.Salt) }
+
+// ReadRange returns the next events from one position to another, in the order of positions: at most limit. An event
+// of a transaction that is still open is missing. It needs the role reader.
+func ReadRange(
+	ctx context.Context, db ledger.DB, from, to ledger.Position, kinds []ledger.Kind, limit int,
+) ([]Sealed, error) {
+	var names pgarray.Builder
+	for _, k := range kinds {
+		names.Add(string(k))
+	}
+	return readSealed(ctx, db, rangeSQL, int64(from), int64(to), names.String(), int64(limit))
+}
+
+// ReadTasks returns all events of some tasks, in the order of positions. It needs the role reader.
+func ReadTasks(ctx context.Context, db ledger.DB, keys []ledger.Key) ([]Sealed, error) {
+	var kinds, bizIDs pgarray.Builder
+	for _, k := range keys {
+		kinds.Add(string(k.Kind))
+		bizIDs.Add(string(k.BizID))
+	}
+	return readSealed(ctx, db, tasksSQL, kinds.String(), bizIDs.String())
+}
+
+// readSealed returns the events of a query with the columns of events.sql, in the order of positions.
+func readSealed(ctx context.Context, db ledger.DB, sql string, args ...any) ([]Sealed, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, explain("read events", err)
+	}
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Sealed, err error) {
+		return s, row.Scan(s.columns()...)
+	})
+	if err != nil || len(events) == 0 {
+		return nil, explain("read events", err)
+	}
+	return events, addLeaves(ctx, db, events)
+}
+
+// addLeaves sets leaf and salt of the events that are sealed.
+func addLeaves(ctx context.Context, db ledger.DB, events []Sealed) error {
+	positions := make([]int64, len(events))
+	for i, e := range events {
+		positions[i] = int64(e.Position)
+	}
+	note := func(position, leaf int64, salt string) error {
+		at, ok := slices.BinarySearch(positions, position)
+		if !ok {
+			return nil
+		}
+		decoded, err := hex.DecodeString(salt)
+		if err != nil {
+			return &ledger.CorruptError{What: "salts of the seal", Err: err}
+		}
+		events[at].Leaf, events[at].Salt = &leaf, decoded
+		return nil
+	}
+	// One look-up takes as long as reading some dozen entries of batches.
+	const dense = 16
+	if positions[len(positions)-1]-positions[0] > dense*int64(len(positions)) {
+		return eachLeaf(ctx, db, positions, note)
+	}
+	return eachBatchLeaf(ctx, db, positions, note)
+}
+
+// eachLeaf calls f with each sealed position of some.
+func eachLeaf(
+	ctx context.Context, db ledger.DB, positions []int64, f func(position, leaf int64, salt string) error,
+) error {
+	rows, err := db.Query(ctx, leavesSQL, literal(positions))
+	if err != nil {
+		return explain("read the seal", err)
+	}
+	var position, leaf int64
+	var salt string
+	_, err = pgx.ForEachRow(rows, []any{&position, &leaf, &salt}, func() error { return f(position, leaf, salt) })
+	return explain("read the seal", err)
+}
+
+// eachBatchLeaf calls f with each position of the batches between some positions.
+func eachBatchLeaf(
+	ctx context.Context, db ledger.DB, positions []int64, f func(position, leaf int64, salt string) error,
+) error {
+	rows, err := db.Query(ctx, saltsSQL, literal(positions))
+	if err != nil {
+		return explain("read the seal", err)
+	}
+	var first int64
+	var places, salts string
+	_, err = pgx.ForEachRow(rows, []any{&first, &places, &salts}, func() error {
+		sealed, err := parsePositions(places)
+		if err != nil {
+			return err
+		}
+		texts := strings.Split(salts, ",")
+		if len(texts) != len(sealed) {
+			return &ledger.CorruptError{What: "salts of the seal",
+				Err: fmt.Errorf("%d salts for %d events", len(texts), len(sealed))}
+		}
+		for place, p := range sealed {
+			if err := f(p, first+int64(place), texts[place]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return explain("read the seal", err)
+}
+
+// LedgerEvent returns the event as package ledger reads it, with the name of its login.
+func (s Sealed) LedgerEvent(login string) ledger.Event {
+	raw := func(text *string) json.RawMessage {
+		if text == nil {
+			return nil
+		}
+		return json.RawMessage(*text)
+	}
+	e := ledger.Event{
+		Position: s.Position, Key: s.Key, Version: s.Version, Attempt: s.Attempt, Shard: ledger.Shard(s.Shard),
+		Type: ledger.EventType(s.Type), RecordedAt: s.RecordedAt, Login: login, DataVersion: int(s.DataVersion),
+		Priority: ledger.Priority(s.Priority), Data: raw(s.Data), Meta: raw(s.Meta),
+	}
+	if s.Run != nil {
+		e.Run = int(*s.Run)
+	}
+	for of, text := range map[*string]*string{&e.Actor: s.Actor, &e.Partition: s.Partition, &e.OrderKey: s.OrderKey} {
+		if text != nil {
+			*of = *text
+		}
+	}
+	return e
+}

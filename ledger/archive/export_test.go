@@ -1,0 +1,3 @@
+package archive
+
+func init() { segmentBytes = 256 << 10 }

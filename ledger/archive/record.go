@@ -1,0 +1,138 @@
+package archive
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/taskledger/taskledger/internal/seal"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Record is an event in an archive.
+type Record = seal.Sealed
+
+// KeyHash returns the hash by which the index finds a task: the first 16 bytes of the SHA-256 of its kind, a slash and
+// its biz_id.
+func KeyHash(k ledger.Key) [16]byte {
+	sum := sha256.Sum256([]byte(string(k.Kind) + "/" + string(k.BizID)))
+	return [16]byte(sum[:16])
+}
+
+// appendLine appends the line of a record: the text of json.Marshal without HTML escapes, and a newline.
+func appendLine(to []byte, r *Record) []byte {
+	to = appendInt(append(to, '{'), `"position":`, int64(r.Position))
+	to = appendString(to, `,"kind":`, string(r.Kind))
+	to = appendString(to, `,"biz_id":`, string(r.BizID))
+	to = appendInt(to, `,"version":`, int64(r.Version))
+	to = append(to, `,"run":`...)
+	if r.Run == nil {
+		to = append(to, "null"...)
+	} else {
+		to = strconv.AppendInt(to, int64(*r.Run), 10)
+	}
+	to = appendInt(to, `,"attempt":`, int64(r.Attempt))
+	to = appendString(to, `,"type":`, r.Type)
+	to = r.RecordedAt.UTC().AppendFormat(append(to, `,"recorded_at":"`...), "2006-01-02T15:04:05.999999999Z07:00")
+	to = appendInt(to, `","login_id":`, int64(r.LoginID))
+	to = appendInt(to, `,"shard":`, int64(r.Shard))
+	to = appendInt(to, `,"data_version":`, int64(r.DataVersion))
+	to = appendInt(to, `,"priority":`, int64(r.Priority))
+	to = appendOptional(to, `,"order_key":`, r.OrderKey)
+	to = appendOptional(to, `,"partition":`, r.Partition)
+	to = appendOptional(to, `,"data":`, r.Data)
+	to = appendOptional(to, `,"meta":`, r.Meta)
+	to = appendOptional(to, `,"actor":`, r.Actor)
+	to = append(to, `,"leaf":`...)
+	if r.Leaf == nil {
+		to = append(to, "null"...)
+	} else {
+		to = strconv.AppendInt(to, *r.Leaf, 10)
+	}
+	to = append(to, `,"salt":`...)
+	if r.Salt == nil {
+		return append(to, "null}\n"...)
+	}
+	to = base64.StdEncoding.AppendEncode(append(to, '"'), r.Salt)
+	return append(to, "\"}\n"...)
+}
+
+func appendInt(to []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(to, name...), n, 10)
+}
+
+func appendOptional(to []byte, name string, text *string) []byte {
+	if text == nil {
+		return append(append(to, name...), "null"...)
+	}
+	return appendString(to, name, *text)
+}
+
+// appendString appends a member with the escapes of json.Encoder without EscapeHTML.
+func appendString(to []byte, name, text string) []byte {
+	to = append(append(to, name...), '"')
+	begin := 0
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(text[i:])
+			if r == '\u2028' || r == '\u2029' {
+				to = fmt.Appendf(append(to, text[begin:i]...), "\\u%x", r)
+				begin = i + size
+			}
+			i += size
+			continue
+		}
+		if c >= 0x20 && c != '"' && c != '\\' && c != 0x7f {
+			i++
+			continue
+		}
+		to = append(to, text[begin:i]...)
+		switch c {
+		case '"', '\\':
+			to = append(to, '\\', c)
+		case '\b':
+			to = append(to, '\\', 'b')
+		case '\f':
+			to = append(to, '\\', 'f')
+		case '\n':
+			to = append(to, '\\', 'n')
+		case '\r':
+			to = append(to, '\\', 'r')
+		case '\t':
+			to = append(to, '\\', 't')
+		case 0x7f:
+			to = append(to, c)
+		default:
+			to = fmt.Appendf(to, "\\u%04x", c)
+		}
+		i++
+		begin = i
+	}
+	return append(append(to, text[begin:]...), '"')
+}
+
+var errLine = errors.New("a line is not in the form in which records are written")
+
+// parseLine returns the record of a line. Any text that appendLine would not write is an error: a reader could
+// take it for another event.
+func parseLine(line []byte) (r Record, err error) {
+	if err := json.Unmarshal(line, &r); err != nil {
+		return Record{}, fmt.Errorf("%w: %w", errLine, err)
+	}
+	if !bytes.Equal(bytes.TrimSuffix(appendLine(nil, &r), []byte{'\n'}), line) {
+		return Record{}, errLine
+	}
+	return r, nil
+}
+
+// marshalFile returns the content of a file of JSON.
+func marshalFile(value any) ([]byte, error) {
+	text, err := json.MarshalIndent(value, "", "  ")
+	return append(text, '\n'), err
+}
