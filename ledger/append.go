@@ -65,7 +65,7 @@ func init() {
 
 // hasRead reports whether last describes the event at Expected.
 func (r *AppendRequest) hasRead() bool {
-	return r.last.Incarnation != "" && Version(r.last.Version) == r.Expected && !r.resent
+	return r.last.Incarnation != "" && r.last.Position > 0 && Version(r.last.Version) == r.Expected && !r.resent
 }
 
 // attemptAfterRead returns the attempt of the new event, computed from last. It returns false if last was not read, or

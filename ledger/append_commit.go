@@ -39,19 +39,19 @@ func appendRequiredByType() (required, read map[EventType]string) {
 			"$8::pg_catalog.text", "'"+string(t.Type)+"'", "$9::pg_catalog.text", "'"+pgarray.Of(predecessors...)+"'",
 			"$10::pg_catalog.text", "'"+pgarray.Of(attemptEnds...)+"'",
 		).Replace(appendRequiredSQL)
-		read[t.Type] = strings.ReplaceAll(appendRequiredReadSQL, "$13::pg_catalog.text", "'"+string(t.Type)+"'")
+		read[t.Type] = strings.ReplaceAll(appendRequiredReadSQL, "$14::pg_catalog.text", "'"+string(t.Type)+"'")
 	}
 	return required, read
 }
 
 // queue adds the append to a batch.
 func (r *AppendRequest) queue(batch *pgx.Batch, guard string) {
-	args := make([]any, 0, 12)
+	args := make([]any, 0, 13)
 	args = append(args, string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), pgquery.Optional(r.Actor),
 		pgquery.JSON(r.Data), pgquery.JSON(r.Meta), guard)
 	if attempt, ok := r.attemptAfterRead(); ok {
 		args = append(args, int64(attempt), int64(r.last.Shard), r.last.Incarnation,
-			int64(r.last.Priority), pgquery.Optional(r.last.Partition))
+			int64(r.last.Priority), pgquery.Optional(r.last.Partition), r.last.Position)
 		batch.Queue(appendRequiredRead[r.Type], args...)
 		return
 	}

@@ -144,9 +144,11 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 	var l requestList
 	var shards, attempts, priorities, partitions pgarray.Builder // of requests; of rules; of rules; of requests
 	partitions.Empties = true
+	lowest := g.requests[read[0]].last.Position
 	l.grow(g, read)
 	for _, i := range read {
 		r := &g.requests[i]
+		lowest = min(lowest, r.last.Position)
 		attempt, _ := r.attemptAfterRead()
 		shards.AddInt(int64(r.last.Shard))
 		partitions.AddOptional(r.last.Partition)
@@ -158,7 +160,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 	rows, err := g.db.Query(ctx, appendManyReadSQL,
 		l.rules.String(), l.ids.String(), l.expected.String(), shards.String(), l.data.String(), l.metas.String(),
 		l.kinds.String(), l.types.String(), l.actors.String(), attempts.String(),
-		milliseconds(lockTimeout), incarnation, priorities.String(), partitions.String())
+		milliseconds(lockTimeout), incarnation, priorities.String(), partitions.String(), lowest)
 	if err != nil {
 		return err
 	}

@@ -26,13 +26,14 @@ func readLast(t *testing.T, db rowDB, requests []ledger.AppendRequest) {
 	for i := range requests {
 		var last unexported.LastEvent
 		err := db.QueryRow(t.Context(), `
-			select e.version, e.attempt, taskledger.state_after(e.type)::text, e.shard,
+			select e.version, e.attempt, taskledger.state_after(e.type)::text, e.shard, e.position,
 			       coalesce(e.partition, ''),
 			       taskledger_internal.session_incarnation()
 			  from taskledger.event e
 			 where e.kind = $1 and e.biz_id = $2
 			 order by e.version desc limit 1`, requests[i].Key.Kind, requests[i].Key.BizID).
-			Scan(&last.Version, &last.Attempt, &last.State, &last.Shard, &last.Partition, &last.Incarnation)
+			Scan(&last.Version, &last.Attempt, &last.State, &last.Shard, &last.Position, &last.Partition,
+				&last.Incarnation)
 		if err != nil {
 			t.Fatal(err)
 		}

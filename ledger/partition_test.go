@@ -66,7 +66,8 @@ func TestEventsCarryThePartition(t *testing.T) {
 			t.Fatalf("%+v, %v", task, err)
 		}
 		last := unexported.LastEvent{State: string(state), Version: int32(version), Attempt: int32(task.Attempt),
-			Shard: int16(task.Shard), Priority: int16(task.Priority), Partition: task.Partition}
+			Shard: int16(task.Shard), Priority: int16(task.Priority), Partition: task.Partition,
+			Position: 1}
 		const query = "select taskledger_internal.session_incarnation()"
 		if err := db.QueryRow(t.Context(), query).Scan(&last.Incarnation); err != nil {
 			t.Fatal(err)

@@ -107,7 +107,7 @@ func TestEventsCarryThePriority(t *testing.T) {
 	unexported.SetLastEvent(&request, unexported.LastEvent{
 		Incarnation: incarnation, State: "running", Version: 6, Attempt: int32(first.Event.Attempt),
 		Shard:    int16(first.Event.Shard),
-		Priority: 1,
+		Priority: 1, Position: 1,
 	})
 	second := ledger.AppendEach(t.Context(), db, []ledger.AppendRequest{request})[0]
 	if second.Err != nil || second.Event.Priority != ledger.PriorityUrgent {

@@ -61,15 +61,18 @@ func (t Task) String() string {
 	return text
 }
 
+// ReasonArchived is the reason of a task that was discarded because its key was archived.
+const ReasonArchived = "archived"
+
 // Apply returns the task after one more event, without modifying t. It returns t and an [*IllegalError] if the event
 // cannot follow: the event of another task, a gap in the versions, a transition that is not in [Transitions], or a
-// wrong attempt.
+// wrong attempt. The versions have a gap before an event that discards a task with [ReasonArchived].
 func (t Task) Apply(e Event) (Task, error) {
 	switch {
 	case t.Version != 0 && e.Key != t.Key:
 		reason := "it does not belong to task " + t.Key.String()
 		return t, &IllegalError{Event: e, State: t.State, Reason: reason}
-	case e.Version != t.Version+1:
+	case e.Version != t.Version+1 && !t.isDuplicateUntil(e):
 		reason := fmt.Sprintf("the version must be %d, got %d", t.Version+1, e.Version)
 		return t, &IllegalError{Event: e, State: t.State, Reason: reason}
 	case t.enqueues(e):
@@ -182,6 +185,12 @@ func (e Event) result() json.RawMessage {
 		return nil
 	}
 	return strictjson.Member(e.Data, "result")
+}
+
+// isDuplicateUntil reports whether e discards the task because its key was archived. The event has the version after
+// the archived ones: see docs/keys.md.
+func (t Task) isDuplicateUntil(e Event) bool {
+	return t.Version > 0 && e.Type == EventDiscarded && e.Version > t.Version && e.reason() == ReasonArchived
 }
 
 // reason returns why a task is dead, cancelled, expired or discarded, "" if only its error is recorded.

@@ -380,3 +380,21 @@ $$;
 
 comment on function taskledger_internal.position_behind() is
   'Returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
+
+-- Of a table of 00023_archive.sql. Index: archive_batch_total, backwards, one row.
+-- +goose StatementBegin
+create function taskledger_internal.archived_tasks(kind text, state taskledger.task_state) returns bigint
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return coalesce((
+    select b.total
+      from taskledger.archive_batch b
+     where b.kind = archived_tasks.kind and b.state = archived_tasks.state
+     order by b.id desc
+     limit 1), 0);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archived_tasks(text, taskledger.task_state) is
+  'Returns how many tasks of a kind and state were archived.';

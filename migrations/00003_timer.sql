@@ -121,6 +121,8 @@ comment on function taskledger_internal.times_of(json) is
 -- not begun, finish_by any waiting task. If both events fit a task, it expires. If a task is running at its finish_by,
 -- the timer is due again in a second. Every other timer is removed without an event.
 --
+-- A task whose key was archived is discarded by any timer: see 00023_archive.sql.
+--
 -- A deadline whose task gets another event at the same time is kept: the next batch reads the new head.
 --
 -- Locks the timers, skipping locked ones; waits for concurrent appends to the tasks, in the order of the keys.
@@ -176,7 +178,8 @@ begin
   ), headed as materialized (
     select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority, h.partition, h.order_key,
            d.reason in ('start_by', 'finish_by')
-             and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline
+             and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline,
+           case when h.version = 1 then taskledger_internal.archived_version(d.kind, d.biz_id) end as archived
       from due d
      cross join lateral (
        select e.version, e.attempt, e.shard, e.type, e.priority, e.partition, e.order_key
@@ -186,7 +189,8 @@ begin
         limit 1) h
   ), verdict as materialized (
     select j.*,
-           case when j.reason in ('due', 'retry') and j.version = j.head
+           case when j.archived is not null then 'discarded'
+                when j.reason in ('due', 'retry') and j.version = j.head
                      and j.type = any (fire_timers.may_release) then 'released'
                 when j.is_deadline and (j.reason = 'finish_by' or j.attempt = 0)
                      and j.type = any (fire_timers.may_expire) then 'expired'
@@ -197,7 +201,7 @@ begin
   ), chosen as materialized (
     select distinct on (v.kind, v.biz_id) v.*
       from verdict v
-     where v.answer in ('released', 'expired')
+     where v.answer in ('discarded', 'released', 'expired')
      order by v.kind, v.biz_id, v.answer, v.reason, v.due_at -- expired before released
   ), tx as materialized (
     select pg_current_xact_id() as xid,
@@ -207,10 +211,12 @@ begin
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
                                   order_key, actor, data)
-    select tx.xid, c.head + 1, c.attempt, c.shard,
+    select tx.xid, coalesce(c.archived, c.head) + 1, c.attempt, c.shard,
            taskledger_internal.type_in_line(c.answer::taskledger.event_type, c.type, c.order_key), tx.login_id,
            c.priority, c.partition, c.kind, c.biz_id, c.order_key, 'scheduler',
-           taskledger_internal.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
+           taskledger_internal.with_moment(
+             '{"reason":"' || case when c.archived is null then c.reason else 'archived' end || '"}', 'due_at',
+             c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id
         on conflict (kind, biz_id, version) do nothing
@@ -230,7 +236,8 @@ begin
         where not exists (select from kept k where k.address = d.address)
           and not exists (select from verdict v where v.address = d.address and v.answer = 'later')))
   )
-  select (select c.at from clock c), count(*), (select count(*) from added a where a.type <> 'expired'),
+  select (select c.at from clock c), count(*),
+         (select count(*) from added a where a.type not in ('expired', 'discarded')),
          (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
          (select count(*)
             from wanted o
@@ -266,7 +273,7 @@ begin atomic
      and t.reason = 'after'
      and exists (
        select from taskledger.event e
-        where e.kind = k.kind and e.biz_id = k.biz_id and e.version = t.version + 1);
+        where e.kind = k.kind and e.biz_id = k.biz_id and e.version > t.version);
 end;
 -- +goose StatementEnd
 

@@ -196,10 +196,16 @@ with recursive newest as (
       order by o.kind desc, o.state desc, o.n desc
       limit 1) c
 )
-select n.kind, n.state, n.value as tasks from newest n where n.value <> 0;
+select n.kind, n.state, t.tasks
+  from newest n
+ cross join lateral (
+   select case when n.state in ('succeeded', 'cancelled', 'expired', 'discarded')
+               then n.value - taskledger_internal.archived_tasks(n.kind, n.state) else n.value end as tasks) t
+ where t.tasks <> 0;
 
 comment on view taskledger.task_counts is
-  'The number of tasks of each kind and state, without zeros, as counted by the projector. Its cost grows with the '
+  'The number of tasks of each kind and state, without zeros, as counted by the projector, and without archived tasks, '
+  'which task_count includes. Its cost grows with the '
   'number of kinds, not of tasks.';
 
 create view taskledger.kind_minutes as
@@ -292,3 +298,45 @@ end;
 comment on function taskledger_internal.merge_kind_stats(timestamptz, timestamptz) is
   'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed, and the rows of '
   'kind_hour of each kind and hour in that range.';
+
+-- The tasks have ended, and the projector has read all their events: see archivable in 00023_archive.sql. So no other
+-- transaction writes these rows. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.forget_tasks(kinds text[], biz_ids text[], tags text[], positions bigint[])
+returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
+begin
+  delete from taskledger.task t
+   using unnest(forget_tasks.kinds, forget_tasks.biz_ids) k(kind, biz_id)
+   where t.kind = k.kind and t.biz_id = k.biz_id;
+  if cardinality(forget_tasks.tags) > 0 then
+    delete from taskledger.task_tag g
+     using unnest(forget_tasks.tags, forget_tasks.positions) k(tag, position)
+     where g.tag = k.tag and g.position = k.position;
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.forget_tasks(text[], text[], text[], bigint[]) is
+  'Removes archived tasks, by their keys, and their tags, by the positions of their first events.';
+
+-- A producer can have written any JSON.
+-- +goose StatementBegin
+create function taskledger_internal.tags_of(meta json) returns setof text
+language plpgsql immutable rows 2 set search_path = pg_catalog, pg_temp as $$
+begin
+  if strpos(meta::text, '"tags"') = 0 and strpos(meta::text, '\u') = 0 then
+    return;
+  end if;
+  return query select distinct t from json_array_elements_text(meta -> 'tags') t where t <> '';
+exception when data_exception then
+  return;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.tags_of(json) is
+  'Returns the tags in the meta of a first event, each once.';

@@ -193,7 +193,8 @@ comment on function taskledger_internal.refuse_overload(text, boolean) is
   'or in line count, too.';
 
 -- The one insert of an event with args after version 1. With an order key and no due time, the task lines up. Returns
--- null if another transaction has appended that version. The caller has drawn the transaction's id
+-- null if another transaction has appended that version, or has removed the task. The caller has
+-- drawn the transaction's id
 -- before it read the clock for due.
 -- +goose StatementBegin
 create function taskledger_internal.append_run(kind text, biz_id text, expected integer, shard smallint, run integer,
@@ -218,6 +219,7 @@ begin
          taskledger_internal.with_times(append_run.meta, append_run.due, append_run.start_by,
                                         append_run.finish_by)::json
     from tx
+   where taskledger_internal.still_ends(append_run.kind, append_run.biz_id, append_run.expected)
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is null then

@@ -510,3 +510,18 @@ comment on view taskledger.broker is
   'The NATS server that serve runs; with --peers, one row for each member of the cluster, and peers lists all '
   'members. is_here: its process holds a lock in this database, whose number is the lease''s nonce. Otherwise this '
   'database is a copy and the row belongs to its original, or the process has ended.';
+insert into taskledger.mutex (name) values ('archive');
+
+-- With its owner's rights: its callers may lock no row. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.lock_archive() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.mutex m where m.name = 'archive' for update;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.lock_archive() is
+  'Makes runs of the archive take turns, until the transaction ends.';
+

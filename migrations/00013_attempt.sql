@@ -41,6 +41,10 @@ begin
       join taskledger.event e
         on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
      where taskledger_internal.may_follow(append_event.type, e.type)
+       and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
+       and (append_event.type <> 'released'
+            or e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
+            or taskledger_internal.still_ends(e.kind, e.biz_id, e.version))
         on conflict (kind, biz_id, version) do nothing
     returning kind, biz_id, version, order_key
   ), timed as (
@@ -372,6 +376,10 @@ begin
     perform taskledger_internal.check_kinds(array[claim.kind]);
   end if;
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
+    return;
+  end if;
+  if head.version = 1 and taskledger_internal.archived_version(claim.kind, claim.biz_id) is not null then
+    perform taskledger_internal.discard_archived(array[claim.kind], array[claim.biz_id], claim.worker);
     return;
   end if;
   if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)

@@ -180,9 +180,10 @@ begin
        (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
           from taskledger.event e
          where e.order_key = l.order_key and e.type = 'lined_up' and e.position > l.place and not l.resumes
+           and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
            and not exists (
              select from taskledger.event n
-              where n.kind = e.kind and n.biz_id = e.biz_id and n.version = e.version + 1)
+              where n.kind = e.kind and n.biz_id = e.biz_id and n.version > e.version)
          order by e.position
          limit 1)
         union all
@@ -193,9 +194,10 @@ begin
              from taskledger.event f
             where l.has_late and f.type = 'lined_up' and f.xid = late.xid and f.order_key = l.order_key
               and f.position < l.place
+              and (f.version > 1 or taskledger_internal.archived_version(f.kind, f.biz_id) is null)
               and not exists (
                 select from taskledger.event n
-                 where n.kind = f.kind and n.biz_id = f.biz_id and n.version = f.version + 1)
+                 where n.kind = f.kind and n.biz_id = f.biz_id and n.version > f.version)
             order by f.position
             limit 1) e)) c
   ), next as materialized (

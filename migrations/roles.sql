@@ -6,7 +6,7 @@
 --   relay     the services of taskledger serve: relay, dispatcher, projector, scheduler, schedules and alarms
 --   operator  the commands of taskledger that change something, except migrate and rebase
 --   reader    the commands that only read
---   archiver  reads everything, and seals events; it removes nothing yet
+--   archiver  reads everything, seals events, and removes finished tasks by the functions of the archive
 --   subscriber  reads events by the feed, and waits for results: outbox.Subscribe, read_feed and advance_feed
 --   api       reads the callers of the HTTP API, and redeems links. Its login also needs the roles of the calls that it
 --             serves: reader, producer to enqueue, operator to change tasks
@@ -221,6 +221,19 @@ grant execute on function taskledger_internal.fire_timers, taskledger_internal.r
    taskledger_internal.begin_next,
    taskledger_internal.remove_obsolete_timers, taskledger_internal.advance_lines to relay;
 grant execute on function taskledger_internal.end_of_time to producer, worker, relay, operator, reader, archiver;
+
+-- The archive: see 00023_archive.sql.
+grant select on taskledger.archived_until to producer, worker, relay, operator, reader, archiver;
+grant execute on function taskledger_internal.archived_until to producer, worker, relay, operator, reader, archiver;
+grant execute on function taskledger_internal.archived_version, taskledger_internal.still_has,
+   taskledger_internal.still_ends to worker, relay, operator;
+grant execute on function taskledger_internal.discard_archived to worker, relay;
+grant execute on function taskledger_internal.archived_keys to producer, worker, relay, operator, reader, archiver;
+grant execute on function taskledger_internal.archived_tasks, taskledger_internal.archived_before,
+   taskledger_internal.archived_totals
+   to relay, operator, reader, archiver;
+grant execute on function taskledger_internal.begin_archive, taskledger_internal.archive_waits,
+   taskledger_internal.archivable, taskledger_internal.remove_tasks to archiver;
 
 grant execute on function taskledger_internal.append_event, taskledger_internal.may_follow,
    taskledger_internal.begins_attempt, taskledger_internal.locked_events to worker, relay, operator;

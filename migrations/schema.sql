@@ -123,6 +123,10 @@ begin
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
+  if head.version = 1 and taskledger_internal.archived_version(claim.kind, claim.biz_id) is not null then
+    perform taskledger_internal.discard_archived(array[claim.kind], array[claim.biz_id], claim.worker);
+    return;
+  end if;
   if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)
       and exists (select from taskledger_internal.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
     return;
@@ -1170,9 +1174,10 @@ begin
        (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
           from taskledger.event e
          where e.order_key = l.order_key and e.type = 'lined_up' and e.position > l.place and not l.resumes
+           and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
            and not exists (
              select from taskledger.event n
-              where n.kind = e.kind and n.biz_id = e.biz_id and n.version = e.version + 1)
+              where n.kind = e.kind and n.biz_id = e.biz_id and n.version > e.version)
          order by e.position
          limit 1)
         union all
@@ -1183,9 +1188,10 @@ begin
              from taskledger.event f
             where l.has_late and f.type = 'lined_up' and f.xid = late.xid and f.order_key = l.order_key
               and f.position < l.place
+              and (f.version > 1 or taskledger_internal.archived_version(f.kind, f.biz_id) is null)
               and not exists (
                 select from taskledger.event n
-                 where n.kind = f.kind and n.biz_id = f.biz_id and n.version = f.version + 1)
+                 where n.kind = f.kind and n.biz_id = f.biz_id and n.version > f.version)
             order by f.position
             limit 1) e)) c
   ), next as materialized (
@@ -1280,6 +1286,10 @@ begin
       join taskledger.event e
         on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
      where taskledger_internal.may_follow(append_event.type, e.type)
+       and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
+       and (append_event.type <> 'released'
+            or e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
+            or taskledger_internal.still_ends(e.kind, e.biz_id, e.version))
         on conflict (kind, biz_id, version) do nothing
     returning kind, biz_id, version, order_key
   ), timed as (
@@ -1323,6 +1333,7 @@ begin
          taskledger_internal.with_times(append_run.meta, append_run.due, append_run.start_by,
                                         append_run.finish_by)::json
     from tx
+   where taskledger_internal.still_ends(append_run.kind, append_run.biz_id, append_run.expected)
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is null then
@@ -1356,6 +1367,208 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.appended_here(kind text, biz_id text, version integer) IS 'Returns the type of an event if the calling transaction has inserted it, else null.';
+
+CREATE FUNCTION taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval, after bigint, how_many integer, OUT task_kinds text[], OUT biz_ids text[], OUT versions integer[], OUT events integer, OUT last bigint, OUT last_at timestamp with time zone, OUT held integer, OUT held_by text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  r record;
+  floor constant bigint := taskledger_internal.feed_floor();
+  readers text[];
+  seen pg_snapshot[];
+  until pg_snapshot[];
+  after_positions bigint[];
+  bounded boolean[];
+begin
+  select a.cutoff, a.top, a.seen into strict r from taskledger.archive_run a where a.id = archivable.run;
+  select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position),
+         array_agg(h.is_bounded)
+    into readers, seen, until, after_positions, bounded
+    from taskledger.feed_holds h;
+  if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
+    held_by := 'projector';
+    readers := '{projector}';
+    seen := '{1:1:}';
+    until := '{null}';
+    after_positions := '{0}';
+    bounded := '{false}';
+  end if;
+  with page as materialized (
+    select e.xid, e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+      from taskledger.event e
+     where e.position > archivable.after and e.position <= r.top
+     order by e.position
+     limit archivable.how_many
+  ), ended as materialized (
+    select p.*
+      from page p
+     where p.type in ('succeeded', 'cancelled', 'expired', 'discarded') and p.recorded_at < r.cutoff
+       and (archivable.kinds is null and p.kind <> 'taskledger.operation' or p.kind = any (archivable.kinds))
+       and p.kind <> all (coalesce(archivable.except_kinds, '{}'))
+       and (p.position <= floor or pg_visible_in_snapshot(p.xid, r.seen))
+       and not exists (
+         select from taskledger.event n
+          where n.kind = p.kind and n.biz_id = p.biz_id and n.version > p.version)
+  ), judged as materialized (
+    select e.*, (
+             select h.reader
+               from unnest(readers, seen, until, after_positions, bounded)
+                    h(reader, seen, until, after_position, is_bounded)
+              where not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position)
+                and (not h.is_bounded or e.recorded_at >= r.cutoff - archivable.hold)
+              limit 1) as held_by
+      from ended e
+  )
+  select array_agg(j.kind order by j.kind, j.biz_id) filter (where j.held_by is null),
+         array_agg(j.biz_id order by j.kind, j.biz_id) filter (where j.held_by is null),
+         array_agg(j.version order by j.kind, j.biz_id) filter (where j.held_by is null),
+         (select count(*) from page), coalesce((select max(p.position) from page p), archivable.after),
+         (select max(p.recorded_at) from page p), count(*) filter (where j.held_by is not null),
+         coalesce(archivable.held_by, max(j.held_by))
+    into task_kinds, biz_ids, versions, events, last, last_at, held, held_by
+    from judged j;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval, after bigint, how_many integer, OUT task_kinds text[], OUT biz_ids text[], OUT versions integer[], OUT events integer, OUT last bigint, OUT last_at timestamp with time zone, OUT held integer, OUT held_by text) IS 'Returns the tasks that a run of the archive may remove, among the how_many next events after a position: of all kinds, or of some, except others. Also how many events it has read, position and time of the last, and how many tasks readers of the feed hold, and one of these readers.';
+
+CREATE FUNCTION taskledger_internal.archive_waits(run integer) RETURNS TABLE(pid integer, login text, since timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER ROWS 10
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return query
+  select a.pid, a.usename::text, a.xact_start
+    from taskledger.archive_run r
+    join pg_locks l on l.virtualtransaction = any (r.waits_for) and l.locktype = 'virtualxid' and l.granted
+    join pg_stat_activity a on a.pid = l.pid
+   where r.id = archive_waits.run and (a.backend_type is null or a.backend_xmin is not null)
+  union all
+  select null, 'dispatcher', r.begun_at
+    from taskledger.archive_run r
+   where r.id = archive_waits.run and clock_timestamp() < r.begun_at + interval '2 seconds'
+     and not exists (select from taskledger.archive_batch);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archive_waits(run integer) IS 'Returns the sessions whose transactions are older than a run of the archive, for which it waits.';
+
+CREATE FUNCTION taskledger_internal.archived_before() RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select max(r.cutoff) from taskledger.archive_run r);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archived_before() IS 'Returns a moment after the ends of all archived tasks; null: no run of the archive has begun.';
+
+CREATE FUNCTION taskledger_internal.archived_keys(kinds text[], biz_ids text[]) RETURNS TABLE(n bigint, version integer, state taskledger.task_state, archived_at timestamp with time zone, file text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return;
+  end if;
+  return query
+  select k.n, a.version, b.state, b.archived_at, b.file
+    from unnest(archived_keys.kinds, archived_keys.biz_ids) with ordinality k(kind, biz_id, n)
+    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+    join taskledger.archive_batch b on b.id = a.batch
+   order by k.n;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archived_keys(kinds text[], biz_ids text[]) IS 'Returns the archived keys among some, by their numbers from 1: the last version and state of the task, when it was removed and the file that contains it.';
+
+CREATE FUNCTION taskledger_internal.archived_tasks(kind text, state taskledger.task_state) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce((
+    select b.total
+      from taskledger.archive_batch b
+     where b.kind = archived_tasks.kind and b.state = archived_tasks.state
+     order by b.id desc
+     limit 1), 0);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archived_tasks(kind text, state taskledger.task_state) IS 'Returns how many tasks of a kind and state were archived.';
+
+CREATE FUNCTION taskledger_internal.archived_totals() RETURNS TABLE(kind text, state taskledger.task_state, tasks bigint)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return query
+  with recursive newest as (
+    (select b.kind, b.state, b.total
+       from taskledger.archive_batch b
+      order by b.kind desc, b.state desc, b.id desc
+      limit 1)
+    union all
+    select o.kind, o.state, o.total
+      from newest n
+     cross join lateral (
+       select b.kind, b.state, b.total
+         from taskledger.archive_batch b
+        where (b.kind, b.state) < (n.kind, n.state)
+        order by b.kind desc, b.state desc, b.id desc
+        limit 1) o
+  )
+  select n.kind, n.state, n.total from newest n;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archived_totals() IS 'Returns how many tasks of each kind and state were archived.';
+
+CREATE SEQUENCE taskledger.archived_until
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.archived_until IS 'Internal: a position that is above no event of a removed task; never called: no task was removed.';
+
+CREATE FUNCTION taskledger_internal.archived_until() RETURNS bigint
+    LANGUAGE sql
+    RETURN COALESCE(pg_sequence_last_value('taskledger.archived_until'::regclass), (0)::bigint);
+
+COMMENT ON FUNCTION taskledger_internal.archived_until() IS 'Returns a position that no event of a removed task is above; 0: no task was removed.';
+
+CREATE FUNCTION taskledger_internal.archived_version(kind text, biz_id text) RETURNS integer
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return null;
+  end if;
+  return (
+    select a.version
+      from taskledger.archived_key a
+     where a.hash = taskledger_internal.key_hash(archived_version.kind, archived_version.biz_id));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archived_version(kind text, biz_id text) IS 'Returns the last version of the archived task with this key; null if none was archived.';
 
 CREATE FUNCTION taskledger_internal.args_version(kind text, biz_id text) RETURNS integer
     LANGUAGE plpgsql STABLE
@@ -1452,6 +1665,42 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.await_outcomes(microseconds bigint) IS 'Makes appends of events wake the relay for this time, at most a minute.';
+
+CREATE FUNCTION taskledger_internal.begin_archive(older_than interval, OUT run integer, OUT cutoff timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  run_top bigint;
+  seen pg_snapshot;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'taskledger: begin_archive needs a READ COMMITTED transaction'
+      using errcode = 'active_sql_transaction';
+  end if;
+  if older_than is null or older_than < interval '0' then
+    raise exception 'taskledger: invalid older_than %: must not be negative', older_than
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger_internal.lock_archive();
+  cutoff := clock_timestamp() - begin_archive.older_than;
+  run_top := taskledger_internal.position_before(cutoff);
+  perform setval('taskledger.archived_until', greatest(
+    run_top, pg_sequence_last_value('taskledger.archived_until'::regclass), 1));
+  seen := pg_current_snapshot();
+  insert into taskledger.archive_run as r (cutoff, top, seen, waits_for)
+  values (begin_archive.cutoff, run_top, seen, array(
+    select l.virtualtransaction
+      from pg_locks l
+      join pg_stat_activity a on a.pid = l.pid
+     where l.locktype = 'virtualxid' and l.granted and a.pid <> pg_backend_pid()
+       and a.datid = (select d.oid from pg_database d where d.datname = current_database())))
+  returning r.id into run;
+  delete from taskledger.archive_run r where r.id < run - 1000;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.begin_archive(older_than interval, OUT run integer, OUT cutoff timestamp with time zone) IS 'Begins a run of the archive, for tasks that ended longer ago than older_than. Returns its id and the moment.';
 
 CREATE FUNCTION taskledger_internal.begin_incarnation() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1603,7 +1852,7 @@ CREATE TABLE taskledger.event (
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.01', autovacuum_freeze_min_age='0');
 
-COMMENT ON TABLE taskledger.event IS 'The ledger: one row for each event of a task (kind, biz_id), numbered by version. Rows are appended, never changed or deleted.';
+COMMENT ON TABLE taskledger.event IS 'The ledger: one row for each event of a task (kind, biz_id), numbered by version. Rows are appended and never changed. The archive removes finished tasks, as a whole.';
 
 COMMENT ON COLUMN taskledger.event.login_id IS 'The database login (session_user) of the session that wrote the event: an id of the view logins.';
 
@@ -2346,6 +2595,64 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.delay_of(name text, delay text) IS 'Returns a text as an interval; raises an error with the name of an invalid one.';
 
+CREATE FUNCTION taskledger_internal.discard_archived(kinds text[], biz_ids text[], actor text) RETURNS TABLE(n bigint)
+    LANGUAGE plpgsql SECURITY DEFINER ROWS 10
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  found_numbers bigint[];
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return;
+  end if;
+  -- Before the insert: the answer contains tasks that another call is discarding, too.
+  select array_agg(k.n) into found_numbers
+    from unnest(discard_archived.kinds, discard_archived.biz_ids) with ordinality k(kind, biz_id, n)
+    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+   cross join lateral (
+     select e.version from taskledger.event e
+      where e.kind = k.kind and e.biz_id = k.biz_id
+      order by e.version desc
+      limit 1) h
+   where h.version <= a.version;
+  if found_numbers is null then
+    return;
+  end if;
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id, taskledger_internal.wake()
+  )
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                order_key, actor, data)
+  select tx.xid, a.version + 1, h.attempt, h.shard, 'discarded', tx.login_id, h.priority, h.partition, k.kind,
+         k.biz_id, h.order_key, coalesce(nullif(discard_archived.actor, ''), session_user),
+         ('{"reason":"archived","archived_state":"' || b.state || '","archived_version":' || a.version || '}')::json
+    from tx
+   cross join unnest(discard_archived.kinds, discard_archived.biz_ids) with ordinality k(kind, biz_id, n)
+    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+    join taskledger.archive_batch b on b.id = a.batch
+   cross join lateral (
+     select e.version, e.type, e.attempt, e.shard, e.priority, e.partition, e.order_key
+       from taskledger.event e
+      where e.kind = k.kind and e.biz_id = k.biz_id
+      order by e.version desc
+      limit 1) h
+   where k.n = any (found_numbers) and h.version <= a.version
+     and h.type in ('enqueued', 'scheduled', 'lined_up', 'released', 'snoozed', 'interrupted', 'started', 'progressed')
+   order by k.kind, k.biz_id
+      on conflict (kind, biz_id, version) do nothing;
+  return query select unnest(found_numbers);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.discard_archived(kinds text[], biz_ids text[], actor text) IS 'Discards the tasks among some whose keys are archived, and returns their numbers, from 1.';
+
 CREATE FUNCTION taskledger_internal.discard_subscriber(subscriber text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3039,7 +3346,8 @@ begin
   ), headed as materialized (
     select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority, h.partition, h.order_key,
            d.reason in ('start_by', 'finish_by')
-             and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline
+             and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline,
+           case when h.version = 1 then taskledger_internal.archived_version(d.kind, d.biz_id) end as archived
       from due d
      cross join lateral (
        select e.version, e.attempt, e.shard, e.type, e.priority, e.partition, e.order_key
@@ -3049,7 +3357,8 @@ begin
         limit 1) h
   ), verdict as materialized (
     select j.*,
-           case when j.reason in ('due', 'retry') and j.version = j.head
+           case when j.archived is not null then 'discarded'
+                when j.reason in ('due', 'retry') and j.version = j.head
                      and j.type = any (fire_timers.may_release) then 'released'
                 when j.is_deadline and (j.reason = 'finish_by' or j.attempt = 0)
                      and j.type = any (fire_timers.may_expire) then 'expired'
@@ -3060,7 +3369,7 @@ begin
   ), chosen as materialized (
     select distinct on (v.kind, v.biz_id) v.*
       from verdict v
-     where v.answer in ('released', 'expired')
+     where v.answer in ('discarded', 'released', 'expired')
      order by v.kind, v.biz_id, v.answer, v.reason, v.due_at -- expired before released
   ), tx as materialized (
     select pg_current_xact_id() as xid,
@@ -3070,10 +3379,12 @@ begin
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
                                   order_key, actor, data)
-    select tx.xid, c.head + 1, c.attempt, c.shard,
+    select tx.xid, coalesce(c.archived, c.head) + 1, c.attempt, c.shard,
            taskledger_internal.type_in_line(c.answer::taskledger.event_type, c.type, c.order_key), tx.login_id,
            c.priority, c.partition, c.kind, c.biz_id, c.order_key, 'scheduler',
-           taskledger_internal.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
+           taskledger_internal.with_moment(
+             '{"reason":"' || case when c.archived is null then c.reason else 'archived' end || '"}', 'due_at',
+             c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id
         on conflict (kind, biz_id, version) do nothing
@@ -3093,7 +3404,8 @@ begin
         where not exists (select from kept k where k.address = d.address)
           and not exists (select from verdict v where v.address = d.address and v.answer = 'later')))
   )
-  select (select c.at from clock c), count(*), (select count(*) from added a where a.type <> 'expired'),
+  select (select c.at from clock c), count(*),
+         (select count(*) from added a where a.type not in ('expired', 'discarded')),
          (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
          (select count(*)
             from wanted o
@@ -3160,6 +3472,29 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.foreign_position() IS 'Returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
+
+CREATE FUNCTION taskledger_internal.forget_tasks(kinds text[], biz_ids text[], tags text[], positions bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  delete from taskledger.task t
+   using unnest(forget_tasks.kinds, forget_tasks.biz_ids) k(kind, biz_id)
+   where t.kind = k.kind and t.biz_id = k.biz_id;
+  if cardinality(forget_tasks.tags) > 0 then
+    delete from taskledger.task_tag g
+     using unnest(forget_tasks.tags, forget_tasks.positions) k(tag, position)
+     where g.tag = k.tag and g.position = k.position;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.forget_tasks(kinds text[], biz_ids text[], tags text[], positions bigint[]) IS 'Removes archived tasks, by their keys, and their tags, by the positions of their first events.';
 
 CREATE FUNCTION taskledger_internal.has_tables(reader text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3457,6 +3792,12 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.keep_permit(name text, value text, kind text, biz_id text, before integer, version integer, attempt integer) IS 'Passes the permit of a task''s last attempt on to the next one. Returns false if it has none.';
 
+CREATE FUNCTION taskledger_internal.key_hash(kind text, biz_id text) RETURNS uuid
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN (encode(SUBSTRING(sha256(convert_to(((kind || '/'::text) || biz_id), 'UTF8'::name)) FROM 1 FOR 16), 'hex'::text))::uuid;
+
+COMMENT ON FUNCTION taskledger_internal.key_hash(kind text, biz_id text) IS 'Returns the hash by which archived_key stores a key: the first 16 bytes of the SHA-256 of kind/biz_id.';
+
 CREATE FUNCTION taskledger_internal.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3625,6 +3966,17 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.line_turns(order_keys text[]) IS 'Returns, for each order key, the task that had the newest turn (null: none) with its last event, whether it still is its turn, whether it was dead in its turn and has been released, and where the search for the next task begins.';
+
+CREATE FUNCTION taskledger_internal.lock_archive() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.mutex m where m.name = 'archive' for update;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.lock_archive() IS 'Makes runs of the archive take turns, until the transaction ends.';
 
 CREATE FUNCTION taskledger_internal.lock_cursor(reader text) RETURNS bigint
     LANGUAGE plpgsql
@@ -4557,6 +4909,40 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.poll_place(worker text, kind text) IS 'Returns the place after which a worker continues to look for waiting tasks of a kind; null: none.';
 
+CREATE FUNCTION taskledger_internal.position_before(moment timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  low bigint := coalesce((select e.position from taskledger.event e order by e.position limit 1), 1) - 1;
+  high bigint := coalesce((select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  middle bigint;
+  found_at record;
+begin
+  while low < high loop
+    middle := low + (high - low + 1) / 2;
+    select e.position, e.recorded_at into found_at
+      from taskledger.event e
+     where e.position <= middle and e.position > low
+     order by e.position desc
+     limit 1;
+    if found_at.position is null then
+      low := middle;
+    elsif found_at.recorded_at < moment then
+      low := middle;
+    else
+      high := found_at.position - 1;
+    end if;
+  end loop;
+  return low;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.position_before(moment timestamp with time zone) IS 'Returns about the last position whose event was recorded before a moment.';
+
 CREATE FUNCTION taskledger_internal.position_behind() RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4614,6 +5000,24 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.refuse_change() IS 'The trigger that keeps a table append-only.';
+
+CREATE FUNCTION taskledger_internal.refuse_event_change() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if tg_op = 'DELETE' and exists (
+       select from taskledger.archive_batch b where b.xid = pg_current_xact_id_if_assigned() and age(b.xmin) <= 0) then
+    return null;
+  end if;
+  raise exception 'taskledger.% is append-only: % refused', tg_table_name, tg_op
+    using errcode = 'restrict_violation',
+          hint = 'correct a fact by appending another event: events are never changed, and the archive alone removes '
+                 'them';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.refuse_event_change() IS 'The trigger that keeps events unchanged: the archive alone removes them.';
 
 CREATE FUNCTION taskledger_internal.refuse_overload(kind text, is_later boolean) RETURNS void
     LANGUAGE plpgsql
@@ -4727,7 +5131,7 @@ CREATE FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]
     USING UNNEST(remove_awaiting.kinds, remove_awaiting.biz_ids) k(kind, biz_id)
    WHERE ((t.due_at = taskledger_internal.end_of_time()) AND (t.kind = k.kind) AND (t.biz_id = k.biz_id) AND (t.reason = 'after'::text) AND (EXISTS ( SELECT
             FROM taskledger.event e
-           WHERE ((e.kind = k.kind) AND (e.biz_id = k.biz_id) AND (e.version = (t.version + 1))))));
+           WHERE ((e.kind = k.kind) AND (e.biz_id = k.biz_id) AND (e.version > t.version)))));
 END;
 
 COMMENT ON FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]) IS 'Removes the timers of tasks with predecessors that have an event after the one that set the timer.';
@@ -4984,6 +5388,148 @@ CREATE FUNCTION taskledger_internal.remove_subscriber_state(reader text) RETURNS
 END;
 
 COMMENT ON FUNCTION taskledger_internal.remove_subscriber_state(reader text) IS 'Removes a subscriber from the registry. Its tables stay.';
+
+CREATE FUNCTION taskledger_internal.remove_tasks(run integer, kinds text[], biz_ids text[], versions integer[], file text, actor text, reason text, OUT tasks integer, OUT events bigint) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  r record;
+  floor constant bigint := taskledger_internal.feed_floor();
+  author constant text := coalesce(nullif(remove_tasks.actor, ''), session_user);
+  may_follow_on boolean;
+  found_kinds text[];
+  found_ids text[];
+  found_versions integer[];
+  found_states taskledger.task_state[];
+  tags text[];
+  tag_positions bigint[];
+  batch record;
+  record_id text;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'taskledger: remove_tasks needs a READ COMMITTED transaction'
+      using errcode = 'active_sql_transaction';
+  end if;
+  select a.cutoff, a.top, a.seen into r from taskledger.archive_run a where a.id = remove_tasks.run;
+  if not found then
+    raise exception 'taskledger: no run % of the archive', remove_tasks.run
+      using errcode = 'invalid_parameter_value', hint = 'begin another run';
+  end if;
+  if exists (select from taskledger_internal.archive_waits(remove_tasks.run)) then
+    raise exception 'taskledger: run % of the archive waits for older transactions', remove_tasks.run
+      using errcode = 'object_in_use', hint = 'try again when they have ended';
+  end if;
+  tasks := 0;
+  events := 0;
+
+  select array_agg(l.kind order by l.kind, l.biz_id), array_agg(l.biz_id order by l.kind, l.biz_id),
+         array_agg(l.version order by l.kind, l.biz_id), array_agg(l.state order by l.kind, l.biz_id)
+    into found_kinds, found_ids, found_versions, found_states
+    from (
+      select e.kind, e.biz_id, e.version, taskledger.state_after(e.type) as state
+        from unnest(remove_tasks.kinds, remove_tasks.biz_ids, remove_tasks.versions) k(kind, biz_id, version)
+       cross join lateral (
+         select h.kind, h.biz_id, h.version, h.type
+           from taskledger.event h
+          where h.kind = k.kind and h.biz_id = k.biz_id and h.version = k.version
+            and h.type in ('succeeded', 'cancelled', 'expired', 'discarded') and h.recorded_at < r.cutoff
+            and h.position <= r.top and (h.position <= floor or pg_visible_in_snapshot(h.xid, r.seen))
+            for update skip locked) e) l;
+  may_follow_on := exists (
+    select from taskledger.timer t
+     where t.due_at = taskledger_internal.end_of_time() and t.kind = 'taskledger.next');
+  select array_agg(k.kind order by k.kind, k.biz_id), array_agg(k.biz_id order by k.kind, k.biz_id),
+         array_agg(k.version order by k.kind, k.biz_id), array_agg(k.state order by k.kind, k.biz_id)
+    into found_kinds, found_ids, found_versions, found_states
+    from unnest(found_kinds, found_ids, found_versions, found_states) k(kind, biz_id, version, state)
+   where not exists (
+       select from taskledger.event n
+        where n.kind = k.kind and n.biz_id = k.biz_id and n.version > k.version)
+     and not (may_follow_on and exists (
+       select from taskledger.timer t
+        where t.due_at = taskledger_internal.end_of_time() and t.kind = 'taskledger.next'
+          and t.biz_id = taskledger_internal.next_id(k.kind, k.biz_id)))
+     and not exists ( -- a duplicate has no event between version 1 and the archived one
+       select from taskledger.archived_key a
+        where a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+          and (k.version <= a.version or exists (
+            select from taskledger.event e
+             where e.kind = k.kind and e.biz_id = k.biz_id and e.version between 2 and a.version)));
+  if found_kinds is null then
+    return;
+  end if;
+
+  select array_agg(g.tag), array_agg(e.position) into tags, tag_positions
+    from unnest(found_kinds, found_ids) k(kind, biz_id)
+   cross join lateral (
+     select f.position, f.meta from taskledger.event f
+      where f.kind = k.kind and f.biz_id = k.biz_id and f.version = 1
+      limit 1) e
+   cross join lateral taskledger_internal.tags_of(e.meta) g(tag)
+   where e.meta is not null;
+  perform taskledger_internal.lock_archive();
+  for batch in
+    select k.kind, k.state, array_agg(k.biz_id order by k.biz_id) as ids,
+           array_agg(k.version order by k.biz_id) as last_versions
+      from unnest(found_kinds, found_ids, found_versions, found_states) k(kind, biz_id, version, state)
+     group by k.kind, k.state
+     order by k.kind, k.state
+  loop
+    declare
+      batch_id integer;
+      removed bigint;
+      removed_xor bigint;
+    begin
+      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, kind, state, file)
+      select remove_tasks.run, cardinality(batch.ids), cardinality(batch.ids) + taskledger_internal.archived_tasks(
+               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0), batch.kind, batch.state,
+             remove_tasks.file
+        from unnest(batch.ids) k(biz_id)
+       cross join lateral (
+         select f.position from taskledger.event f where f.kind = batch.kind and f.biz_id = k.biz_id) e
+      returning id, archive_batch.events, positions_xor into batch_id, removed, removed_xor;
+      insert into taskledger.archived_key as a (hash, version, batch)
+      select taskledger_internal.key_hash(batch.kind, k.biz_id), k.version, batch_id
+        from unnest(batch.ids, batch.last_versions) k(biz_id, version)
+       order by 1
+          on conflict (hash) do update set version = excluded.version;
+      delete from taskledger.event e
+       using unnest(batch.ids) k(biz_id)
+       where e.kind = batch.kind and e.biz_id = k.biz_id;
+      tasks := tasks + cardinality(batch.ids);
+      events := events + removed;
+    end;
+  end loop;
+  perform taskledger_internal.forget_tasks(found_kinds, found_ids, tags, tag_positions);
+
+  record_id := 'archive/' || to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+  select tx.xid, v.version, v.attempt, taskledger.shard_of(record_id), v.type::taskledger.event_type, tx.login_id,
+         'taskledger.operation', record_id, author,
+         case when v.version = 1
+              then json_build_object('action', 'archive', 'reason', nullif(remove_tasks.reason, ''), 'detail',
+                     (select json_object_agg(d.name, d.value)
+                        from (values ('run', remove_tasks.run::text), ('tasks', tasks::text),
+                                     ('events', events::text), ('file', remove_tasks.file)) d(name, value)
+                       where d.value is not null)) end
+    from tx cross join (values (1, 0, 'enqueued'), (2, 1, 'succeeded')) v(version, attempt, type)
+   order by v.version;
+  perform taskledger_internal.commit_durably();
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.remove_tasks(run integer, kinds text[], biz_ids text[], versions integer[], file text, actor text, reason text, OUT tasks integer, OUT events bigint) IS 'Removes tasks for a run of the archive: those of some keys whose last versions are as given. Records it with an actor and a reason. Returns how many tasks and events it has removed.';
 
 CREATE FUNCTION taskledger_internal.reset_session(settings text, noted_login text DEFAULT current_setting('taskledger.login'::text, true), noted_id text DEFAULT current_setting('taskledger.login_id'::text, true), noted_run text DEFAULT current_setting('taskledger.incarnation'::text, true)) RETURNS void
     LANGUAGE plpgsql
@@ -5290,6 +5836,37 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.split_args(entries json, OUT others json, OUT args text[]) IS 'Returns the entries of taskledger.enqueue_many without args, and the args of each.';
 
+CREATE FUNCTION taskledger_internal.still_ends(kind text, biz_id text, version integer) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.event e
+    where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version
+      and e.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
+      for key share;
+  return found or exists (
+    select from taskledger.event e
+     where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.still_ends(kind text, biz_id text, version integer) IS 'Locks the last event of a finished task against its removal until the transaction ends. Returns whether the event is in the ledger: it is not if the task was removed.';
+
+CREATE FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position" bigint) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  return exists (
+    select from taskledger.event e
+     where e.position = still_has.position and e.kind = still_has.kind and e.biz_id = still_has.biz_id);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position" bigint) IS 'Returns whether the event of a task at a position is in the ledger: a removed task has none.';
+
 CREATE FUNCTION taskledger_internal.string_value(string text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $_$
@@ -5354,6 +5931,22 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.sweep_leases() IS 'Removes the leases that ended a day ago, and the ended leases of workers except the newest 1000.';
+
+CREATE FUNCTION taskledger_internal.tags_of(meta json) RETURNS SETOF text
+    LANGUAGE plpgsql IMMUTABLE ROWS 2
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if strpos(meta::text, '"tags"') = 0 and strpos(meta::text, '\u') = 0 then
+    return;
+  end if;
+  return query select distinct t from json_array_elements_text(meta -> 'tags') t where t <> '';
+exception when data_exception then
+  return;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.tags_of(meta json) IS 'Returns the tags in the meta of a first event, each once.';
 
 CREATE FUNCTION taskledger_internal.take_over(kind text, biz_id text, version integer, worker text) RETURNS boolean
     LANGUAGE plpgsql
@@ -6076,6 +6669,60 @@ END;
 
 COMMENT ON FUNCTION taskledger_internal.worker_alive_ms(worker text, kind text) IS 'Returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; no row if it has no lease for this kind.';
 
+CREATE TABLE taskledger.archive_batch (
+    id integer NOT NULL,
+    run integer NOT NULL,
+    tasks integer NOT NULL,
+    total bigint NOT NULL,
+    events bigint NOT NULL,
+    positions_xor bigint NOT NULL,
+    archived_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    state taskledger.task_state NOT NULL,
+    file text
+);
+
+COMMENT ON TABLE taskledger.archive_batch IS 'The tasks of a kind and state that one transaction has removed. Append-only.';
+
+ALTER TABLE taskledger.archive_batch ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME taskledger.archive_batch_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE taskledger.archive_run (
+    id integer NOT NULL,
+    cutoff timestamp with time zone NOT NULL,
+    top bigint NOT NULL,
+    seen pg_snapshot NOT NULL,
+    waits_for text[] NOT NULL,
+    begun_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.archive_run IS 'Internal: the runs of the archive, and the transactions that each waits for.';
+
+ALTER TABLE taskledger.archive_run ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME taskledger.archive_run_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE taskledger.archived_key (
+    hash uuid NOT NULL,
+    version integer NOT NULL,
+    batch integer NOT NULL
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.01', autovacuum_freeze_min_age='0');
+
+COMMENT ON TABLE taskledger.archived_key IS 'The keys of removed tasks, by hash: they never run again by being enqueued again.';
+
 CREATE VIEW taskledger.broker AS
  SELECT l.holder,
     l.since,
@@ -6194,6 +6841,44 @@ CREATE VIEW taskledger.event_fence AS
    FROM taskledger.event;
 
 COMMENT ON VIEW taskledger.event_fence IS 'Internal: the events that workers'' events must follow. Only a policy needs it.';
+
+CREATE VIEW taskledger.feed_holds AS
+ SELECT c.reader,
+        CASE
+            WHEN w.is_local THEN COALESCE(c.audited, c.seen)
+            ELSE '1:1:'::pg_snapshot
+        END AS seen,
+        CASE
+            WHEN (w.is_local AND (c.audited IS NULL)) THEN c.until
+            ELSE NULL::pg_snapshot
+        END AS until,
+    c.after_position,
+    (starts_with(c.reader, 'subscriber/'::text) OR (c.reader = 'relay'::text)) AS is_bounded
+   FROM (( SELECT DISTINCT ON (n.reader) n.reader,
+            n.n,
+            n.seen,
+            n.seen_top,
+            n.seen_bound,
+            n.until,
+            n.top,
+            n.bound,
+            n.after_position,
+            n.audited,
+            n.unaudited,
+            n.unaudited_xor,
+            n.origin,
+            n.timeline,
+            n.xid,
+            n.mark,
+            n.login,
+            n.recorded_at
+           FROM taskledger.cursor n
+          ORDER BY n.reader, n.n DESC) c
+     CROSS JOIN LATERAL ( SELECT v.is_local
+           FROM taskledger.cursors v
+          WHERE ((v.reader = c.reader) AND (v.n = c.n))) w);
+
+COMMENT ON VIEW taskledger.feed_holds IS 'Internal: the events that each reader of the feed has read and audited, as feed_passed takes them, and whether it may miss older events.';
 
 CREATE TABLE taskledger.floor (
     "position" bigint NOT NULL,
@@ -6985,11 +7670,16 @@ CREATE VIEW taskledger.task_counts AS
         )
  SELECT n.kind,
     n.state,
-    n.value AS tasks
-   FROM newest n
-  WHERE (n.value <> 0);
+    t.tasks
+   FROM (newest n
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN (n.state = ANY (ARRAY['succeeded'::taskledger.task_state, 'cancelled'::taskledger.task_state, 'expired'::taskledger.task_state, 'discarded'::taskledger.task_state])) THEN (n.value - taskledger_internal.archived_tasks(n.kind, n.state))
+                    ELSE n.value
+                END AS tasks) t)
+  WHERE (t.tasks <> 0);
 
-COMMENT ON VIEW taskledger.task_counts IS 'The number of tasks of each kind and state, without zeros, as counted by the projector. Its cost grows with the number of kinds, not of tasks.';
+COMMENT ON VIEW taskledger.task_counts IS 'The number of tasks of each kind and state, without zeros, as counted by the projector, and without archived tasks, which task_count includes. Its cost grows with the number of kinds, not of tasks.';
 
 CREATE TABLE taskledger.task_tag (
     tag text NOT NULL COLLATE pg_catalog."C",
@@ -7083,6 +7773,15 @@ CREATE VIEW taskledger.workers AS
   WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger_internal.lease_kinds(l.detail) IS NOT NULL));
 
 COMMENT ON VIEW taskledger.workers IS 'The workers that are alive, or were lost within about a day. alive_ms: for how many milliseconds a worker still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
+
+ALTER TABLE ONLY taskledger.archive_batch
+    ADD CONSTRAINT archive_batch_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY taskledger.archive_run
+    ADD CONSTRAINT archive_run_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY taskledger.archived_key
+    ADD CONSTRAINT archived_key_pkey PRIMARY KEY (hash);
 
 ALTER TABLE ONLY taskledger.broker_user
     ADD CONSTRAINT broker_user_pkey PRIMARY KEY (name);
@@ -7180,6 +7879,10 @@ ALTER TABLE ONLY taskledger.timer
 ALTER TABLE ONLY taskledger.token
     ADD CONSTRAINT token_pkey PRIMARY KEY (id);
 
+CREATE INDEX archive_batch_total ON taskledger.archive_batch USING btree (kind, state, id);
+
+CREATE INDEX archive_batch_xid ON taskledger.archive_batch USING btree (xid);
+
 CREATE INDEX event_line ON taskledger.event USING btree (order_key, "position") WHERE (type = 'lined_up'::taskledger.event_type);
 
 CREATE INDEX event_line_xid ON taskledger.event USING btree (xid, order_key, "position") WHERE (type = 'lined_up'::taskledger.event_type);
@@ -7224,7 +7927,7 @@ CREATE INDEX timer_turn ON taskledger.timer USING btree (kind, due_at) WHERE (re
 
 CREATE UNIQUE INDEX token_name ON taskledger.token USING btree (name) WHERE ((hash IS NULL) AND (revoked_at IS NULL));
 
-CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
+CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_event_change();
 
 CREATE TRIGGER event_permits AFTER INSERT ON taskledger.event FOR EACH ROW WHEN ((new.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type]))) EXECUTE FUNCTION taskledger_internal.take_permits();
 

@@ -10,15 +10,21 @@ import (
 	"github.com/taskledger/taskledger/internal/rebuild"
 )
 
-//go:embed sql/reset.sql
-var resetSQL string
+var (
+	//go:embed sql/reset.sql
+	resetSQL string
+	//go:embed sql/reset_counts.sql
+	resetCountsSQL string
+)
 
 // Reset empties the tables of the built-in projection, before a runner begins again at the first event. It requests
 // that the tables of subscribers be rebuilt; the old ones can be read until then. The caller moves the cursors in the
 // same transaction. It needs the owner of the tables.
 func Reset(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, resetSQL); err != nil {
-		return pgerr.Explain("empty the projections", err)
+	for _, sql := range []string{resetSQL, resetCountsSQL} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return pgerr.Explain("empty the projections", err)
+		}
 	}
 	return rebuild.InvalidateAll(ctx, tx)
 }

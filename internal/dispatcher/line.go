@@ -79,6 +79,9 @@ func (l *lines) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := l.discardArchived(ctx, page.Events); err != nil {
+			return err
+		}
 		keys := changedLines(page.Events)
 		hasEvents := len(page.Events) > 0
 		page.Release()

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -64,6 +65,7 @@ type office struct {
 	barrier  time.Time // from then on no worker accepts an offer of the predecessor
 
 	limited      *loglimit.Logger // for lines that repeat
+	hasArchive   bool             // of follow: tasks may have been archived
 	unsent       *local.Box[outgoing]
 	wake         *feed.Wake
 	joins, reads request
@@ -188,12 +190,15 @@ func (o *office) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := o.readArchive(ctx); err != nil {
+		return err
+	}
 	renewAt := time.Now().Add(renewEvery)
 	var ticket int64
 	var opened time.Time
 	for isOpen, isReady := false, false; ; {
 		if !time.Now().Before(renewAt) {
-			if err := o.renew(ctx); err != nil {
+			if err := errors.Join(o.renew(ctx), o.readArchive(ctx)); err != nil {
 				return err
 			}
 			renewAt = time.Now().Add(renewEvery)
@@ -213,9 +218,13 @@ func (o *office) follow(ctx context.Context) error {
 			return err
 		}
 		isOpen = page.Place().Until != (feed.Edge{})
+		repeated, err := o.repeated(ctx, page.Events)
+		if err != nil {
+			return err
+		}
 		events := make([]dispatch.Event, 0, len(page.Events))
 		for i := range page.Events {
-			if e, isOfTask := eventOf(&page.Events[i]); isOfTask && o.only.Has(e.Key) {
+			if e, isOfTask := eventOf(&page.Events[i]); isOfTask && o.only.Has(e.Key) && !repeated[e.Key] {
 				events = append(events, e)
 			}
 		}

@@ -352,7 +352,8 @@ func (o *office) unlisted(ctx context.Context, place feed.Place, searches []disp
 	return u, pgerr.Explain("read available tasks", err)
 }
 
-// heads reads the last events of tasks. Tasks that do not exist are left out.
+// heads reads the last events of tasks. Tasks that do not exist are left out, and those whose keys were archived, which
+// it discards.
 func (o *office) heads(ctx context.Context, keys []ledger.Key) ([]head, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -367,12 +368,22 @@ func (o *office) heads(ctx context.Context, keys []ledger.Key) ([]head, error) {
 		return nil, pgerr.Explain("read the heads of tasks", err)
 	}
 	heads := make([]head, 0, len(keys))
+	var repeated []ledger.Key
 	var h headRow
-	_, err = pgx.ForEachRow(rows, h.columns(), func() error {
-		heads = append(heads, h.head())
+	var isRepeated bool
+	_, err = pgx.ForEachRow(rows, append(h.columns(), &isRepeated), func() error {
+		if isRepeated {
+			repeated = append(repeated, h.Key)
+		} else {
+			heads = append(heads, h.head())
+		}
 		return nil
 	})
-	return heads, pgerr.Explain("read the heads of tasks", err)
+	if err != nil {
+		return nil, pgerr.Explain("read the heads of tasks", err)
+	}
+	_, err = duplicates(ctx, o.config.DB, repeated)
+	return heads, err
 }
 
 // headRow is a row of heads.sql.

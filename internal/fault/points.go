@@ -31,6 +31,8 @@ const (
 	ArchiveSummary  = "archive.summary"  // a segment is part of the volume
 	ArchiveIndex    = "archive.index"    // the index is stored, the manifest is not
 	ArchiveManifest = "archive.manifest" // the volume is complete, with files that it does not need
+	ArchiveStored   = "archive.stored"   // tasks are in files, and still in the tables
+	ArchiveRemoved  = "archive.removed"  // a batch is removed
 
 	RebaseEnd = "rebase.end" // before the commit
 )

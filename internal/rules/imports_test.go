@@ -255,6 +255,12 @@ var rules = []rule{
 		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
 	},
 	{
+		pkg: "/internal/archiver",
+		may: []string{"/ledger", "/internal/fault", "/internal/loop", "/internal/operation", "/internal/pgarray",
+			"/internal/pgerr", "/internal/pgquery", pgx},
+		reason: "the archive as a service, whatever its files are",
+	},
+	{
 		pkg: "/internal/rebuild",
 		may: []string{"/ledger", "/internal/fault", "/internal/feed", "/internal/loop", "/internal/operation",
 			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx},
@@ -433,15 +439,9 @@ type ban struct {
 	reason string
 }
 
-<<<<<<< HEAD
-var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/internal/scheduler",
-	"/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer", "/health", "/internal/alarm",
-	"/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
-=======
 var library = []string{"/ledger", "/ledger/archive", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers",
 	"/internal/scheduler", "/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer", "/health",
 	"/internal/alarm", "/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
->>>>>>> 83606e0b (ledger/archive: events in files that are verified without a database)
 
 var bans = []ban{
 	{
@@ -481,13 +481,8 @@ var bans = []ban{
 		reason: "a service beside the workers runs no handlers: it uses the ledger and does not get the pool",
 	},
 	{
-<<<<<<< HEAD
-		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/internal/seal", "/internal/scheduler",
-			"/ledger/periodic", "/projector", "/migrations"},
-=======
 		pkgs: []string{"/ledger", "/ledger/archive", "/ledger/feed", "/ledger/stdsql", "/internal/seal",
 			"/internal/scheduler", "/ledger/periodic", "/projector", "/migrations"},
->>>>>>> 83606e0b (ledger/archive: events in files that are verified without a database)
 		never:  []string{nats},
 		reason: "PostgreSQL is enough for these",
 	},

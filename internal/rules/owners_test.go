@@ -31,6 +31,14 @@ var tables = map[string]string{
 	"kind_limit":         "ledger",
 	"limits_set":         "ledger",
 	"over_limit":         "ledger",
+	"archived_key":       "ledger",
+	"archived_until":     "ledger",
+	"archive_batch":      "ledger",
+	"archive_run":        "ledger",
+
+	"archive_batch_id_seq": "ledger",
+	"archive_run_id_seq":   "ledger",
+
 	"start_limit":        "ledger",
 	"limited_kind":       "ledger",
 	"start_limits_set":   "ledger",

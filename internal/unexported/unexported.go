@@ -14,6 +14,7 @@ type LastEvent struct {
 	Shard       int16
 	Priority    int16
 	Partition   string
+	Position    int64 // of the event, or of an earlier one of the task; 0: unknown
 }
 
 var (

@@ -8,6 +8,8 @@
 -- $14 partitions of the requests ('' or null: none): an array literal that may be shorter.
 -- $11 lock_timeout for this transaction. $12 the value of session_incarnation() when the last events were
 -- read: if it differs, one of them may be lost, and nothing is inserted.
+-- $15 the lowest position at which each task had an event when it was read: if tasks with events from there on may have
+-- been removed, nothing is inserted (see migrations/00023_archive.sql).
 -- Returns a row with the login, and then positions and times of all events, in the order of the requests.
 -- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits, or if another
 -- event followed the event that the caller has read. Locks nothing else. Index: none.
@@ -19,7 +21,8 @@ with tx as materialized (
          case when taskledger_internal.is_awaited() then taskledger_internal.wake() end as woken,
          case when not $8::text::text[] <@ '{succeeded,failed,interrupted,snoozed}'::text[]
               then taskledger_internal.commit_durably() end,
-         coalesce(taskledger_internal.session_incarnation() = $12::text, false) as is_unharmed
+         coalesce(taskledger_internal.session_incarnation() = $12::text, false)
+           and taskledger_internal.archived_until() < $15::bigint as is_unharmed
 ), rule as materialized (
   select r.i, r.kind, r.type::taskledger.event_type, coalesce(nullif(r.actor, ''), session_user) as actor, r.attempt,
          coalesce(r.priority, 0) as priority

@@ -11,7 +11,8 @@ with newest as materialized (
 )
 select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text,
        (date_part('epoch', e.recorded_at) * 1e6)::bigint,
-       case when e.type in ('started', 'progressed', 'succeeded', 'failed', 'buried', 'snoozed', 'interrupted')
+       case when e.type in ('started', 'progressed', 'succeeded', 'failed', 'buried', 'snoozed', 'interrupted',
+                            'discarded')
                  or e.type = 'scheduled' and e.version > 1 and e.run is null
             then e.data::text end,
        case when e.version = 1 or e.run is not null then e.meta::text end, e.data_version, e.priority,

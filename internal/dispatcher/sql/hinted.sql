@@ -1,6 +1,6 @@
 -- Selects the tasks that became available when they were enqueued, unless a window has delivered these events.
 -- $1 positions of events: array literal; $2 snapshot of the last window; $3 size up to which args are returned.
--- Returns the columns of heads.sql.
+-- Returns the columns of heads.sql. A task whose key was archived is left out: the feed delivers its event, too.
 -- Locks nothing. Indexes: position, primary key; the limits keep the planner on them, even if the table was small when
 -- the plan was made.
 select e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard, e.priority, e.position, e.partition,
@@ -23,4 +23,5 @@ select e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard, e.priority
     order by n.version desc
     limit 1) last
  where e.position = p.position and e.type = 'enqueued' and last.version = e.version
+   and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
    and not pg_visible_in_snapshot(e.xid, $2::text::pg_snapshot)

@@ -7,7 +7,7 @@ select w.kind, w.biz_id, w.version, w.has_moved, coalesce(f.run, 0), coalesce(f.
   from (
     select t.kind, t.biz_id, t.version,
            exists (select from taskledger.event e
-                    where e.kind = t.kind and e.biz_id = t.biz_id and e.version = t.version + 1) as has_moved
+                    where e.kind = t.kind and e.biz_id = t.biz_id and e.version > t.version) as has_moved
       from taskledger.timers t
      where (t.due_at, t.kind, t.biz_id) > (taskledger_internal.end_of_time(), $1::text, $2::text) and t.reason = 'after'
      order by t.due_at, t.kind, t.biz_id

@@ -26,7 +26,8 @@ select reached.same, reached.events, reached.position,
       left join lateral (
         select n.xid, n.position
           from taskledger.event n
-         where n.kind = p.kind and n.biz_id = p.biz_id and n.version = p.version + 1
+         where n.kind = p.kind and n.biz_id = p.biz_id and n.version > p.version
+         order by n.version
          limit 1) next on true
      where p.kind = $1::text and p.type in ('enqueued', 'released', 'interrupted')
        and not taskledger_internal.feed_passed(next.xid, next.position, (select taskledger_internal.feed_floor()),

@@ -1,0 +1,288 @@
+package archiver
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/begin.sql
+	beginSQL string
+	//go:embed sql/waits.sql
+	waitsSQL string
+	//go:embed sql/candidates.sql
+	candidatesSQL string
+	//go:embed sql/remove.sql
+	removeSQL string
+)
+
+const (
+	// pageEvents is how many events a statement reads for candidates. batchTasks is how many tasks a transaction
+	// removes, in about 50 ms: producers of the same keys wait for it.
+	pageEvents = 5000
+	batchTasks = 1000
+	// fileTasks is how many tasks are stored together before they are removed.
+	fileTasks = 100_000
+	// waitEvery is how often a run looks whether older transactions have ended.
+	waitEvery = 100 * time.Millisecond
+)
+
+// The defaults of [Options].
+const (
+	DefaultHold = 7 * 24 * time.Hour
+	DefaultWait = 10 * time.Minute
+)
+
+// Files stores the events of tasks before they are removed.
+type Files interface {
+	// Store stores the events of whole tasks durably, verifies what it has stored, and returns its name. The tasks are
+	// finished, and their events do not change.
+	Store(ctx context.Context, tasks []ledger.Key) (name string, err error)
+}
+
+// Options are the options of [Run].
+type Options struct {
+	// OlderThan is how long ago a task must have ended, at least 0.
+	OlderThan time.Duration
+	// Kinds are the kinds of tasks. Default: all but taskledger.operation.
+	Kinds []ledger.Kind
+	// Except are kinds whose tasks stay. Default: none.
+	Except []ledger.Kind
+	// Hold is how much longer than OlderThan a task stays that a subscriber or the relay has not read. Default: 7 days.
+	Hold time.Duration
+	// Wait is how long a run waits for older transactions. Default: 10 minutes.
+	Wait time.Duration
+	// Files stores the events. Default: the events are in no file.
+	Files Files
+	// Actor and Reason are recorded with each batch. Default of Actor: the database's session_user.
+	Actor, Reason string
+	// Progress is called after each batch. Default: disabled.
+	Progress func(Report)
+}
+
+// Validate returns an [*ledger.InvalidError] if o is invalid.
+func (o Options) Validate() error {
+	for _, d := range []struct {
+		name string
+		time.Duration
+	}{{"older than", o.OlderThan}, {"hold", o.Hold}, {"wait", o.Wait}} {
+		if d.Duration < 0 {
+			return &ledger.InvalidError{Field: d.name, Value: d.String(), Rule: "must not be negative"}
+		}
+	}
+	return operation.CheckReason(o.Reason)
+}
+
+// Report is the result of a run so far.
+type Report struct {
+	Cutoff  time.Time `json:"cutoff"`  // tasks that have ended before are archived
+	Through time.Time `json:"through"` // of the last event that was read; zero: none
+	Tasks   int64     `json:"tasks"`   // removed
+	Events  int64     `json:"events"`  // removed with them
+	Files   []string  `json:"files"`   // in which they are
+	Held    int64     `json:"held"`    // tasks that readers of the feed hold
+	HeldBy  string    `json:"held_by,omitempty"`
+}
+
+// WaitError is the error of a run that has waited for too long for older transactions. Nothing was removed.
+type WaitError struct {
+	Waited time.Duration
+	Pid    int    // of one of the sessions; 0: the dispatcher
+	Login  string // of that session
+	Since  time.Time
+}
+
+// Error states for which session the run has waited.
+func (e *WaitError) Error() string {
+	return fmt.Sprintf("archive: a transaction of %s, process %d, is open since before this run, for more than %s: "+
+		"end it, or run the command again later", e.Login, e.Pid, e.Waited.Round(time.Second))
+}
+
+// Run archives tasks, see the package comment. It commits each batch. The login needs the role archiver. It is safe to
+// run it several times at once.
+//
+// Errors: [*ledger.InvalidError], [*WaitError], [ledger.ErrNotMigrated], an error of Files, or one of the database;
+// batches before it stay. The report is valid in each case.
+func Run(ctx context.Context, db *pgxpool.Pool, o Options) (Report, error) {
+	r := &run{db: db, o: o, report: Report{Files: []string{}}}
+	if err := o.Validate(); err != nil {
+		return r.report, fmt.Errorf("archive: %w", err)
+	}
+	if r.o.Hold == 0 {
+		r.o.Hold = DefaultHold
+	}
+	if r.o.Wait == 0 {
+		r.o.Wait = DefaultWait
+	}
+	args := []any{o.OlderThan.Microseconds()}
+	if _, err := pgquery.Row(ctx, db, beginSQL, args, &r.id, pgquery.Micros(&r.report.Cutoff)); err != nil {
+		return r.report, pgerr.Explain("archive", err)
+	}
+	err := r.wait(ctx)
+	if err == nil {
+		err = r.archive(ctx)
+	}
+	return r.report, pgerr.Explain("archive", err)
+}
+
+// run is one run.
+type run struct {
+	db     *pgxpool.Pool
+	o      Options
+	id     int64
+	report Report
+}
+
+// wait waits for the transactions that are older than the run.
+func (r *run) wait(ctx context.Context) error {
+	began := time.Now()
+	for {
+		var w WaitError
+		isOlder, err := pgquery.Row(ctx, r.db, waitsSQL, []any{r.id}, &w.Pid, &w.Login, pgquery.Micros(&w.Since))
+		if err != nil || !isOlder {
+			return err
+		}
+		if w.Waited = time.Since(began); w.Waited > r.o.Wait {
+			return &w
+		}
+		if err := loop.Sleep(ctx, waitEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// task is a task that the run may remove.
+type task struct {
+	key     ledger.Key
+	version int64
+}
+
+// archive stores and removes the candidates.
+func (r *run) archive(ctx context.Context) error {
+	most := batchTasks
+	if r.o.Files != nil {
+		most = fileTasks
+	}
+	var chosen []task
+	for after, isEnd := int64(0), false; !isEnd; {
+		page, err := r.candidates(ctx, after)
+		if err != nil {
+			return err
+		}
+		after, isEnd = page.last, page.events < pageEvents
+		chosen = append(chosen, page.tasks...)
+		for len(chosen) >= most || isEnd && len(chosen) > 0 {
+			n := min(most, len(chosen))
+			if err := r.move(ctx, chosen[:n]); err != nil {
+				return err
+			}
+			chosen = append(chosen[:0], chosen[n:]...)
+		}
+	}
+	return nil
+}
+
+// page is a page of candidates.
+type page struct {
+	tasks  []task
+	events int64 // that were read
+	last   int64 // position of the last one
+}
+
+// candidates reads the tasks that have ended with one of the events after a position.
+func (r *run) candidates(ctx context.Context, after int64) (p page, err error) {
+	var kinds, except any
+	if len(r.o.Kinds) > 0 {
+		kinds = pgarray.Of(r.o.Kinds...)
+	}
+	except = pgarray.Of(r.o.Except...)
+	rows, err := r.db.Query(ctx, candidatesSQL, r.id, kinds, except, r.o.Hold.Microseconds(), after, int64(pageEvents))
+	if err != nil {
+		return p, err
+	}
+	defer rows.Close()
+	var t task
+	var held int64
+	var through time.Time
+	var heldBy string
+	for rows.Next() {
+		if err := rows.Scan(&p.events, &p.last, pgquery.Micros(&through), &held, &heldBy, (*string)(&t.key.Kind),
+			(*string)(&t.key.BizID), &t.version); err != nil {
+			return p, err
+		}
+		if t.version > 0 {
+			p.tasks = append(p.tasks, t)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return p, err
+	}
+	r.report.Held += held
+	if heldBy != "" {
+		r.report.HeldBy = heldBy
+	}
+	if !through.IsZero() {
+		r.report.Through = through
+	}
+	return p, nil
+}
+
+// move stores tasks and removes them.
+func (r *run) move(ctx context.Context, tasks []task) error {
+	file := ""
+	if r.o.Files != nil {
+		keys := make([]ledger.Key, len(tasks))
+		for i, t := range tasks {
+			keys[i] = t.key
+		}
+		var err error
+		if file, err = r.o.Files.Store(ctx, keys); err != nil {
+			return err
+		}
+		r.report.Files = append(r.report.Files, file)
+		fault.Point(fault.ArchiveStored)
+	}
+	for len(tasks) > 0 {
+		n := min(batchTasks, len(tasks))
+		if err := r.remove(ctx, tasks[:n], file); err != nil {
+			return err
+		}
+		tasks = tasks[n:]
+	}
+	return nil
+}
+
+// remove removes a batch.
+func (r *run) remove(ctx context.Context, tasks []task, file string) error {
+	var kinds, ids, versions pgarray.Builder
+	for _, t := range tasks {
+		kinds.Add(string(t.key.Kind))
+		ids.Add(string(t.key.BizID))
+		versions.AddInt(t.version)
+	}
+	var removed, events int64
+	args := []any{r.id, kinds.String(), ids.String(), versions.String(), pgquery.Optional(file),
+		pgquery.Optional(r.o.Actor), pgquery.Optional(r.o.Reason)}
+	if _, err := pgquery.Row(ctx, r.db, removeSQL, args, &removed, &events); err != nil {
+		return err
+	}
+	fault.Point(fault.ArchiveRemoved)
+	r.report.Tasks += removed
+	r.report.Events += events
+	if r.o.Progress != nil {
+		r.o.Progress(r.report)
+	}
+	return nil
+}

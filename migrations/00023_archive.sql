@@ -1,0 +1,646 @@
+-- The archive: finished tasks leave the tables, and their keys stay known.
+-- Owner: package ledger.
+--
+--   archived_key    written by remove_tasks, read by ledger
+--   archive_batch   written by remove_tasks, read by ledger
+--   archive_run     written and read by begin_archive, archive_waits and remove_tasks
+--   archived_until  raised by begin_archive; appends compare it
+--
+-- Package internal/archiver calls begin_archive, archive_waits, archivable and remove_tasks. Others call
+-- archived_version, still_has, still_ends, archived_until, archived_keys and discard_archived.
+--
+-- A task is removed as a whole, in the transaction that adds its key to archived_key. So each snapshot sees the
+-- events, or the key. Nothing may be appended to a task from what was read before the removal:
+--
+--   - A statement that looks for the task's last event in its own snapshot sees the end of the task, or no event. A
+--     snapshot from before the end would see an older event. So a run of the archive first waits for the transactions
+--     that are open when it begins, and removes only tasks whose end all later snapshots see.
+--   - A statement of a worker that has read the last event earlier (append_many_read.sql, append_required_read.sql)
+--     compares the position of that event with archived_until. It lies above all events of the tasks that a run
+--     removes, and is raised before the run waits. It is a sequence, so each statement reads its present value.
+--   - An event that follows a finished one (a release, a further run) locks that event first: still_ends.
+--   - Version 1 of a key that is enqueued again is not the archived version 1. No event may follow it but the
+--     discarded of discard_archived, which has the version after the archived ones.
+
+-- +goose Up
+
+-- Which positions may be missing: no event of a removed task is above it.
+create sequence taskledger.archived_until;
+
+comment on sequence taskledger.archived_until is
+  'Internal: a position that is above no event of a removed task; never called: no task was removed.';
+
+-- The planner inlines this expression.
+create function taskledger_internal.archived_until() returns bigint
+language sql volatile
+return coalesce(pg_sequence_last_value('taskledger.archived_until'::regclass), 0);
+
+comment on function taskledger_internal.archived_until() is
+  'Returns a position that no event of a removed task is above; 0: no task was removed.';
+
+-- A run removes tasks that ended before cutoff. seen: a snapshot that sees their ends.
+create table taskledger.archive_run (
+  id        integer generated always as identity primary key,
+  cutoff    timestamptz not null,
+  top       bigint not null,          -- no event of a task that it removes has a higher position
+  seen      pg_snapshot not null,
+  waits_for text[] not null,          -- virtual ids of the transactions that were open at its beginning
+  begun_at  timestamptz not null default clock_timestamp());
+
+comment on table taskledger.archive_run is
+  'Internal: the runs of the archive, and the transactions that each waits for.';
+
+create table taskledger.archive_batch (
+  id            integer generated always as identity primary key,
+  run           integer not null,
+  tasks         integer not null,
+  total         bigint not null,      -- the tasks of this kind and state in all batches up to this one
+  events        bigint not null,
+  positions_xor bigint not null,      -- the exclusive or of the positions of the events
+  archived_at   timestamptz not null default clock_timestamp(),
+  xid           xid8 not null default pg_current_xact_id(),
+  kind          text collate "C" not null,
+  state         taskledger.task_state not null,
+  file          text);                -- null: the events are in no file
+
+comment on table taskledger.archive_batch is
+  'The tasks of a kind and state that one transaction has removed. Append-only.';
+
+create index archive_batch_xid on taskledger.archive_batch (xid);
+create index archive_batch_total on taskledger.archive_batch (kind, state, id);
+
+-- A row stays for each removed task: 52 bytes, and an entry of the index. Kind and state are those of the batch.
+create table taskledger.archived_key (
+  hash    uuid not null,              -- key_hash
+  version integer not null,           -- the last one; a duplicate that was discarded continues it
+  batch   integer not null,
+  primary key (hash))
+  with (autovacuum_vacuum_insert_scale_factor = 0.01, autovacuum_freeze_min_age = 0);
+
+comment on table taskledger.archived_key is
+  'The keys of removed tasks, by hash: they never run again by being enqueued again.';
+
+-- Half of SHA-256. A kind contains no slash.
+-- +goose StatementBegin
+create function taskledger_internal.key_hash(kind text, biz_id text) returns uuid
+language sql immutable strict parallel safe
+return encode(substring(sha256(convert_to(kind || '/' || biz_id, 'UTF8')) for 16), 'hex')::uuid;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.key_hash(text, text) is
+  'Returns the hash by which archived_key stores a key: the first 16 bytes of the SHA-256 of kind/biz_id.';
+
+-- With its owner's rights: each role that appends asks. Stable, so that it reads the snapshot of the calling statement.
+-- Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.archived_version(kind text, biz_id text) returns integer
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return null;
+  end if;
+  return (
+    select a.version
+      from taskledger.archived_key a
+     where a.hash = taskledger_internal.key_hash(archived_version.kind, archived_version.biz_id));
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archived_version(text, text) is
+  'Returns the last version of the archived task with this key; null if none was archived.';
+
+-- With its owner's rights, and stable, as archived_version. Index: position.
+-- +goose StatementBegin
+create function taskledger_internal.still_has(kind text, biz_id text, "position" bigint) returns boolean
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+begin
+  return exists (
+    select from taskledger.event e
+     where e.position = still_has.position and e.kind = still_has.kind and e.biz_id = still_has.biz_id);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.still_has(text, text, bigint) is
+  'Returns whether the event of a task at a position is in the ledger: a removed task has none.';
+
+-- Volatile, so that it sees the removal that it has waited for. With its owner's rights, because only the owner may
+-- lock rows of events. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.still_ends(kind text, biz_id text, version integer) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.event e
+    where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version
+      and e.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
+      for key share;
+  return found or exists (
+    select from taskledger.event e
+     where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.still_ends(text, text, integer) is
+  'Locks the last event of a finished task against its removal until the transaction ends. Returns whether the event '
+  'is in the ledger: it is not if the task was removed.';
+
+-- With its owner's rights, because no role may read the table. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.archived_keys(kinds text[], biz_ids text[])
+returns table (n bigint, version integer, state taskledger.task_state, archived_at timestamptz, file text)
+language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return;
+  end if;
+  return query
+  select k.n, a.version, b.state, b.archived_at, b.file
+    from unnest(archived_keys.kinds, archived_keys.biz_ids) with ordinality k(kind, biz_id, n)
+    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+    join taskledger.archive_batch b on b.id = a.batch
+   order by k.n;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archived_keys(text[], text[]) is
+  'Returns the archived keys among some, by their numbers from 1: the last version and state of the task, when it was '
+  'removed and the file that contains it.';
+
+-- A key that was archived and enqueued again has only events up to the archived version: version 1, or more if a
+-- service was faster. The discarded event has the version after the archived one, so that the numbers of the archived
+-- events are not used again. An operator who releases the task afterwards runs it again.
+--
+-- With its owner's rights: the services read no archived key. Waits for concurrent appends to the duplicates.
+-- Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.discard_archived(kinds text[], biz_ids text[], actor text)
+returns table (n bigint)
+language plpgsql volatile security definer rows 10 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+  found_numbers bigint[];
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return;
+  end if;
+  -- Before the insert: the answer contains tasks that another call is discarding, too.
+  select array_agg(k.n) into found_numbers
+    from unnest(discard_archived.kinds, discard_archived.biz_ids) with ordinality k(kind, biz_id, n)
+    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+   cross join lateral (
+     select e.version from taskledger.event e
+      where e.kind = k.kind and e.biz_id = k.biz_id
+      order by e.version desc
+      limit 1) h
+   where h.version <= a.version;
+  if found_numbers is null then
+    return;
+  end if;
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id, taskledger_internal.wake()
+  )
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                order_key, actor, data)
+  select tx.xid, a.version + 1, h.attempt, h.shard, 'discarded', tx.login_id, h.priority, h.partition, k.kind,
+         k.biz_id, h.order_key, coalesce(nullif(discard_archived.actor, ''), session_user),
+         ('{"reason":"archived","archived_state":"' || b.state || '","archived_version":' || a.version || '}')::json
+    from tx
+   cross join unnest(discard_archived.kinds, discard_archived.biz_ids) with ordinality k(kind, biz_id, n)
+    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+    join taskledger.archive_batch b on b.id = a.batch
+   cross join lateral (
+     select e.version, e.type, e.attempt, e.shard, e.priority, e.partition, e.order_key
+       from taskledger.event e
+      where e.kind = k.kind and e.biz_id = k.biz_id
+      order by e.version desc
+      limit 1) h
+   where k.n = any (found_numbers) and h.version <= a.version
+     and h.type in ('enqueued', 'scheduled', 'lined_up', 'released', 'snoozed', 'interrupted', 'started', 'progressed')
+   order by k.kind, k.biz_id
+      on conflict (kind, biz_id, version) do nothing;
+  return query select unnest(found_numbers);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.discard_archived(text[], text[], text) is
+  'Discards the tasks among some whose keys are archived, and returns their numbers, from 1.';
+
+-- Owners of events remove none by mistake: only a transaction that has added a batch may delete, which remove_tasks
+-- does. Index: archive_batch_xid.
+-- +goose StatementBegin
+create function taskledger_internal.refuse_event_change() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  if tg_op = 'DELETE' and exists (
+       select from taskledger.archive_batch b where b.xid = pg_current_xact_id_if_assigned() and age(b.xmin) <= 0) then
+    return null;
+  end if;
+  raise exception 'taskledger.% is append-only: % refused', tg_table_name, tg_op
+    using errcode = 'restrict_violation',
+          hint = 'correct a fact by appending another event: events are never changed, and the archive alone removes '
+                 'them';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.refuse_event_change() is
+  'The trigger that keeps events unchanged: the archive alone removes them.';
+
+drop trigger event_append_only on taskledger.event;
+create trigger event_append_only
+  before update or delete or truncate on taskledger.event
+  for each statement execute function taskledger_internal.refuse_event_change();
+
+comment on table taskledger.event is
+  'The ledger: one row for each event of a task (kind, biz_id), numbered by version. '
+  'Rows are appended and never changed. The archive removes finished tasks, as a whole.';
+
+-- The position up to which events are older than a moment, found by halving: positions follow the time, almost. An
+-- error of it costs time alone. Index: position.
+-- +goose StatementBegin
+create function taskledger_internal.position_before(moment timestamptz) returns bigint
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  low bigint := coalesce((select e.position from taskledger.event e order by e.position limit 1), 1) - 1;
+  high bigint := coalesce((select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  middle bigint;
+  found_at record;
+begin
+  while low < high loop
+    middle := low + (high - low + 1) / 2;
+    select e.position, e.recorded_at into found_at
+      from taskledger.event e
+     where e.position <= middle and e.position > low
+     order by e.position desc
+     limit 1;
+    if found_at.position is null then
+      low := middle;
+    elsif found_at.recorded_at < moment then
+      low := middle;
+    else
+      high := found_at.position - 1;
+    end if;
+  end loop;
+  return low;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.position_before(timestamptz) is
+  'Returns about the last position whose event was recorded before a moment.';
+
+-- The order of its steps is what the file's header rests on: archived_until is raised; then a snapshot is taken, which
+-- is seen; then the open transactions are listed. With its owner's rights: the role archiver writes none of it.
+-- +goose StatementBegin
+create function taskledger_internal.begin_archive(older_than interval, out run integer, out cutoff timestamptz)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  run_top bigint;
+  seen pg_snapshot;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'taskledger: begin_archive needs a READ COMMITTED transaction'
+      using errcode = 'active_sql_transaction';
+  end if;
+  if older_than is null or older_than < interval '0' then
+    raise exception 'taskledger: invalid older_than %: must not be negative', older_than
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger_internal.lock_archive();
+  cutoff := clock_timestamp() - begin_archive.older_than;
+  run_top := taskledger_internal.position_before(cutoff);
+  perform setval('taskledger.archived_until', greatest(
+    run_top, pg_sequence_last_value('taskledger.archived_until'::regclass), 1));
+  seen := pg_current_snapshot();
+  insert into taskledger.archive_run as r (cutoff, top, seen, waits_for)
+  values (begin_archive.cutoff, run_top, seen, array(
+    select l.virtualtransaction
+      from pg_locks l
+      join pg_stat_activity a on a.pid = l.pid
+     where l.locktype = 'virtualxid' and l.granted and a.pid <> pg_backend_pid()
+       and a.datid = (select d.oid from pg_database d where d.datname = current_database())))
+  returning r.id into run;
+  delete from taskledger.archive_run r where r.id < run - 1000;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.begin_archive(interval) is
+  'Begins a run of the archive, for tasks that ended longer ago than older_than. Returns its id and the moment.';
+
+-- A transaction without a snapshot takes its next one after the beginning of the run. Its owner may not be allowed to
+-- see that of sessions of other logins: then the transaction counts until it ends. A dispatcher looks for archived keys
+-- only if it has found archived_until raised when it renewed its lease, which lasts 1.5 s: before the first batch, the
+-- run waits for that.
+-- +goose StatementBegin
+create function taskledger_internal.archive_waits(run integer)
+returns table (pid integer, login text, since timestamptz)
+language plpgsql volatile security definer rows 10 set search_path = pg_catalog, pg_temp as $$
+begin
+  return query
+  select a.pid, a.usename::text, a.xact_start
+    from taskledger.archive_run r
+    join pg_locks l on l.virtualtransaction = any (r.waits_for) and l.locktype = 'virtualxid' and l.granted
+    join pg_stat_activity a on a.pid = l.pid
+   where r.id = archive_waits.run and (a.backend_type is null or a.backend_xmin is not null)
+  union all
+  select null, 'dispatcher', r.begun_at
+    from taskledger.archive_run r
+   where r.id = archive_waits.run and clock_timestamp() < r.begun_at + interval '2 seconds'
+     and not exists (select from taskledger.archive_batch);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archive_waits(integer) is
+  'Returns the sessions whose transactions are older than a run of the archive, for which it waits.';
+
+-- The candidates of a run among the next events: whole tasks that ended before its cutoff, whose ends its snapshot and
+-- the readers of the feed see. Subscribers and the relay hold a task for hold longer than the cutoff; the other readers
+-- until they have read it. While a projection is rebuilt, no task is a candidate.
+--
+-- Events up to after are not read. A task that is no candidate yet ends with a later event, or is read by a later run.
+-- Operations are archived only by name: they are the record of what was archived.
+--
+-- With its owner's rights, as a role that removes nothing reads no snapshot of readers. Indexes: position, primary key.
+-- +goose StatementBegin
+create function taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval,
+                                               after bigint, how_many integer,
+                                               out task_kinds text[], out biz_ids text[], out versions integer[],
+                                               out events integer, out last bigint, out last_at timestamptz,
+                                               out held integer, out held_by text)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+declare
+  r record;
+  floor constant bigint := taskledger_internal.feed_floor();
+  readers text[];
+  seen pg_snapshot[];
+  until pg_snapshot[];
+  after_positions bigint[];
+  bounded boolean[];
+begin
+  select a.cutoff, a.top, a.seen into strict r from taskledger.archive_run a where a.id = archivable.run;
+  select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position),
+         array_agg(h.is_bounded)
+    into readers, seen, until, after_positions, bounded
+    from taskledger.feed_holds h;
+  if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
+    held_by := 'projector';
+    readers := '{projector}';
+    seen := '{1:1:}';
+    until := '{null}';
+    after_positions := '{0}';
+    bounded := '{false}';
+  end if;
+  with page as materialized (
+    select e.xid, e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+      from taskledger.event e
+     where e.position > archivable.after and e.position <= r.top
+     order by e.position
+     limit archivable.how_many
+  ), ended as materialized (
+    select p.*
+      from page p
+     where p.type in ('succeeded', 'cancelled', 'expired', 'discarded') and p.recorded_at < r.cutoff
+       and (archivable.kinds is null and p.kind <> 'taskledger.operation' or p.kind = any (archivable.kinds))
+       and p.kind <> all (coalesce(archivable.except_kinds, '{}'))
+       and (p.position <= floor or pg_visible_in_snapshot(p.xid, r.seen))
+       and not exists (
+         select from taskledger.event n
+          where n.kind = p.kind and n.biz_id = p.biz_id and n.version > p.version)
+  ), judged as materialized (
+    select e.*, (
+             select h.reader
+               from unnest(readers, seen, until, after_positions, bounded)
+                    h(reader, seen, until, after_position, is_bounded)
+              where not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position)
+                and (not h.is_bounded or e.recorded_at >= r.cutoff - archivable.hold)
+              limit 1) as held_by
+      from ended e
+  )
+  select array_agg(j.kind order by j.kind, j.biz_id) filter (where j.held_by is null),
+         array_agg(j.biz_id order by j.kind, j.biz_id) filter (where j.held_by is null),
+         array_agg(j.version order by j.kind, j.biz_id) filter (where j.held_by is null),
+         (select count(*) from page), coalesce((select max(p.position) from page p), archivable.after),
+         (select max(p.recorded_at) from page p), count(*) filter (where j.held_by is not null),
+         coalesce(archivable.held_by, max(j.held_by))
+    into task_kinds, biz_ids, versions, events, last, last_at, held, held_by
+    from judged j;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archivable(integer, text[], text[], interval, bigint, integer) is
+  'Returns the tasks that a run of the archive may remove, among the how_many next events after a position: of all '
+  'kinds, or of some, except others. Also how many events it has read, position and time of the last, and how many '
+  'tasks readers of the feed hold, and one of these readers.';
+
+-- Removes whole tasks. A task is kept if another event has followed, or may follow in an open transaction; if a run
+-- waits behind it; or if a different key with its hash was archived.
+--
+-- First the last events are locked, so that still_ends waits; then a newer snapshot shows what has followed until then.
+-- The batch and its record commit with the removal. Two calls at once share no task, since locked ones are passed over.
+-- They take turns to count.
+--
+-- With its owner's rights: only the owner deletes. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.remove_tasks(run integer, kinds text[], biz_ids text[], versions integer[],
+                                                 file text, actor text, reason text, out tasks integer,
+                                                 out events bigint)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+declare
+  r record;
+  floor constant bigint := taskledger_internal.feed_floor();
+  author constant text := coalesce(nullif(remove_tasks.actor, ''), session_user);
+  may_follow_on boolean;
+  found_kinds text[];
+  found_ids text[];
+  found_versions integer[];
+  found_states taskledger.task_state[];
+  tags text[];
+  tag_positions bigint[];
+  batch record;
+  record_id text;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'taskledger: remove_tasks needs a READ COMMITTED transaction'
+      using errcode = 'active_sql_transaction';
+  end if;
+  select a.cutoff, a.top, a.seen into r from taskledger.archive_run a where a.id = remove_tasks.run;
+  if not found then
+    raise exception 'taskledger: no run % of the archive', remove_tasks.run
+      using errcode = 'invalid_parameter_value', hint = 'begin another run';
+  end if;
+  if exists (select from taskledger_internal.archive_waits(remove_tasks.run)) then
+    raise exception 'taskledger: run % of the archive waits for older transactions', remove_tasks.run
+      using errcode = 'object_in_use', hint = 'try again when they have ended';
+  end if;
+  tasks := 0;
+  events := 0;
+
+  select array_agg(l.kind order by l.kind, l.biz_id), array_agg(l.biz_id order by l.kind, l.biz_id),
+         array_agg(l.version order by l.kind, l.biz_id), array_agg(l.state order by l.kind, l.biz_id)
+    into found_kinds, found_ids, found_versions, found_states
+    from (
+      select e.kind, e.biz_id, e.version, taskledger.state_after(e.type) as state
+        from unnest(remove_tasks.kinds, remove_tasks.biz_ids, remove_tasks.versions) k(kind, biz_id, version)
+       cross join lateral (
+         select h.kind, h.biz_id, h.version, h.type
+           from taskledger.event h
+          where h.kind = k.kind and h.biz_id = k.biz_id and h.version = k.version
+            and h.type in ('succeeded', 'cancelled', 'expired', 'discarded') and h.recorded_at < r.cutoff
+            and h.position <= r.top and (h.position <= floor or pg_visible_in_snapshot(h.xid, r.seen))
+            for update skip locked) e) l;
+  may_follow_on := exists (
+    select from taskledger.timer t
+     where t.due_at = taskledger_internal.end_of_time() and t.kind = 'taskledger.next');
+  select array_agg(k.kind order by k.kind, k.biz_id), array_agg(k.biz_id order by k.kind, k.biz_id),
+         array_agg(k.version order by k.kind, k.biz_id), array_agg(k.state order by k.kind, k.biz_id)
+    into found_kinds, found_ids, found_versions, found_states
+    from unnest(found_kinds, found_ids, found_versions, found_states) k(kind, biz_id, version, state)
+   where not exists (
+       select from taskledger.event n
+        where n.kind = k.kind and n.biz_id = k.biz_id and n.version > k.version)
+     and not (may_follow_on and exists (
+       select from taskledger.timer t
+        where t.due_at = taskledger_internal.end_of_time() and t.kind = 'taskledger.next'
+          and t.biz_id = taskledger_internal.next_id(k.kind, k.biz_id)))
+     and not exists ( -- a duplicate has no event between version 1 and the archived one
+       select from taskledger.archived_key a
+        where a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+          and (k.version <= a.version or exists (
+            select from taskledger.event e
+             where e.kind = k.kind and e.biz_id = k.biz_id and e.version between 2 and a.version)));
+  if found_kinds is null then
+    return;
+  end if;
+
+  select array_agg(g.tag), array_agg(e.position) into tags, tag_positions
+    from unnest(found_kinds, found_ids) k(kind, biz_id)
+   cross join lateral (
+     select f.position, f.meta from taskledger.event f
+      where f.kind = k.kind and f.biz_id = k.biz_id and f.version = 1
+      limit 1) e
+   cross join lateral taskledger_internal.tags_of(e.meta) g(tag)
+   where e.meta is not null;
+  perform taskledger_internal.lock_archive();
+  for batch in
+    select k.kind, k.state, array_agg(k.biz_id order by k.biz_id) as ids,
+           array_agg(k.version order by k.biz_id) as last_versions
+      from unnest(found_kinds, found_ids, found_versions, found_states) k(kind, biz_id, version, state)
+     group by k.kind, k.state
+     order by k.kind, k.state
+  loop
+    declare
+      batch_id integer;
+      removed bigint;
+      removed_xor bigint;
+    begin
+      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, kind, state, file)
+      select remove_tasks.run, cardinality(batch.ids), cardinality(batch.ids) + taskledger_internal.archived_tasks(
+               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0), batch.kind, batch.state,
+             remove_tasks.file
+        from unnest(batch.ids) k(biz_id)
+       cross join lateral (
+         select f.position from taskledger.event f where f.kind = batch.kind and f.biz_id = k.biz_id) e
+      returning id, archive_batch.events, positions_xor into batch_id, removed, removed_xor;
+      insert into taskledger.archived_key as a (hash, version, batch)
+      select taskledger_internal.key_hash(batch.kind, k.biz_id), k.version, batch_id
+        from unnest(batch.ids, batch.last_versions) k(biz_id, version)
+       order by 1
+          on conflict (hash) do update set version = excluded.version;
+      delete from taskledger.event e
+       using unnest(batch.ids) k(biz_id)
+       where e.kind = batch.kind and e.biz_id = k.biz_id;
+      tasks := tasks + cardinality(batch.ids);
+      events := events + removed;
+    end;
+  end loop;
+  perform taskledger_internal.forget_tasks(found_kinds, found_ids, tags, tag_positions);
+
+  record_id := 'archive/' || to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+  select tx.xid, v.version, v.attempt, taskledger.shard_of(record_id), v.type::taskledger.event_type, tx.login_id,
+         'taskledger.operation', record_id, author,
+         case when v.version = 1
+              then json_build_object('action', 'archive', 'reason', nullif(remove_tasks.reason, ''), 'detail',
+                     (select json_object_agg(d.name, d.value)
+                        from (values ('run', remove_tasks.run::text), ('tasks', tasks::text),
+                                     ('events', events::text), ('file', remove_tasks.file)) d(name, value)
+                       where d.value is not null)) end
+    from tx cross join (values (1, 0, 'enqueued'), (2, 1, 'succeeded')) v(version, attempt, type)
+   order by v.version;
+  perform taskledger_internal.commit_durably();
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.remove_tasks(integer, text[], text[], integer[], text, text, text) is
+  'Removes tasks for a run of the archive: those of some keys whose last versions are as given. Records it with an '
+  'actor and a reason. Returns how many tasks and events it has removed.';
+
+-- Index: none; the table contains the last 1,000 runs.
+-- +goose StatementBegin
+create function taskledger_internal.archived_before() returns timestamptz
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return (select max(r.cutoff) from taskledger.archive_run r);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archived_before() is
+  'Returns a moment after the ends of all archived tasks; null: no run of the archive has begun.';
+
+-- Index: archive_batch_total, one row of each kind and state.
+-- +goose StatementBegin
+create function taskledger_internal.archived_totals()
+returns table (kind text, state taskledger.task_state, tasks bigint)
+language plpgsql stable security definer rows 100 set search_path = pg_catalog, pg_temp as $$
+begin
+  return query
+  with recursive newest as (
+    (select b.kind, b.state, b.total
+       from taskledger.archive_batch b
+      order by b.kind desc, b.state desc, b.id desc
+      limit 1)
+    union all
+    select o.kind, o.state, o.total
+      from newest n
+     cross join lateral (
+       select b.kind, b.state, b.total
+         from taskledger.archive_batch b
+        where (b.kind, b.state) < (n.kind, n.state)
+        order by b.kind desc, b.state desc, b.id desc
+        limit 1) o
+  )
+  select n.kind, n.state, n.total from newest n;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archived_totals() is
+  'Returns how many tasks of each kind and state were archived.';
+
+revoke all on all tables in schema taskledger from public;
+revoke all on all sequences in schema taskledger from public;
+revoke all on all functions in schema taskledger, taskledger_internal from public;
