@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
@@ -158,4 +159,62 @@ func (d *delivery) task() RemoteTask {
 		t.Fence = ""
 	}
 	return t
+}
+
+// refuse ends an attempt with an error, which its worker no longer has. The pool is locked.
+func (d *delivery) refuse(err error) {
+	o := newRemoteOutcome(nil, err)
+	d.isOver, d.outcome, d.reason = true, o, RemoteUnknown
+	d.outcomes <- o
+}
+
+// running returns an attempt that is at work, or nil.
+func (p *gatewayPool) running(a RemoteAttempt) *delivery {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.fences[a.Fence]
+	if d == nil || d.isOver || d.job.Key != a.Key || d.job.Attempt != a.Attempt || d.kind.guarantee == ExactlyOnce {
+		return nil
+	}
+	return d
+}
+
+// end ends an attempt, which goes on to be recorded. It returns nil if the attempt is not in memory, or has ended with
+// another outcome.
+func (p *gatewayPool) end(a RemoteAttempt, o remoteOutcome) *delivery {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := p.fences[a.Fence]
+	if d == nil {
+		d = p.over[a.Fence]
+	}
+	if d == nil || d.job.Key != a.Key || d.job.Attempt != a.Attempt || d.kind.guarantee == ExactlyOnce {
+		return nil
+	}
+	if !d.isOver {
+		d.isOver, d.outcome = true, o
+		d.outcomes <- o
+	}
+	if d.reason != "" || d.outcome.digest != o.digest {
+		return nil
+	}
+	return d
+}
+
+// await waits until the outcome of an attempt is recorded, and returns the state of the task. It returns "" without an
+// error if another outcome was recorded.
+func (d *delivery) await(ctx context.Context) (ledger.State, error) {
+	select {
+	case <-d.ended:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	switch o := d.end.Outcome; {
+	case o == attempt.OutcomeRetried: // it begins again
+		return "", errors.Join(ledger.ErrUnavailable, d.end.Err)
+	case o == attempt.OutcomeFenced, o == attempt.OutcomeInterrupted,
+		d.outcome.err == nil && o != attempt.OutcomeSucceeded:
+		return "", nil
+	}
+	return d.end.State, nil
 }

@@ -1,0 +1,229 @@
+package workers
+
+import (
+	"container/list"
+	"context"
+	"time"
+)
+
+// remoteRequest is a request that waits for tasks. The mutex of the pool guards it.
+type remoteRequest struct {
+	session  *remoteSession
+	received int64
+	timeout  time.Duration
+	kinds    map[*gatewayKind]*list.Element
+	credit   int
+	got      []*delivery
+	wake     chan struct{} // holds a token if got has grown, or isEnded is set
+	isEnded  bool          // another request of the session has begun
+}
+
+func (r *remoteRequest) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ask returns tasks for a request.
+func (p *gatewayPool) ask(ctx context.Context, a RemoteAsk) (RemoteAnswer, error) {
+	r, err := p.begin(a)
+	if err != nil {
+		return RemoteAnswer{}, err
+	}
+	timeUp := time.NewTimer(a.Wait)
+	defer timeUp.Stop()
+	for has := p.has(r); has == 0; has = p.has(r) {
+		select {
+		case <-r.wake:
+			continue
+		case <-timeUp.C:
+		case <-ctx.Done():
+		}
+		break
+	}
+	if ctx.Err() != nil {
+		p.giveBack(r)
+	}
+	p.gather(r)
+	return p.answer(r)
+}
+
+// begin adds a request, and gives it the tasks of answers that may be lost.
+func (p *gatewayPool) begin(a RemoteAsk) (*remoteRequest, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isEnded {
+		return nil, p.endError()
+	}
+	s := p.sessions[a.Session]
+	if s == nil {
+		s = &remoteSession{id: a.Session, held: make(map[*delivery]struct{})}
+		p.sessions[a.Session] = s
+	}
+	s.worker, s.seenAt, s.batch = a.Worker, time.Now(), max(s.batch, a.Received)
+	if s.request != nil {
+		s.request.isEnded = true
+		s.request.signal()
+		p.close(s.request)
+	}
+	r := &remoteRequest{
+		session: s, received: a.Received, timeout: a.Timeout, kinds: make(map[*gatewayKind]*list.Element, len(a.Kinds)),
+		wake: make(chan struct{}, 1),
+	}
+	s.request = r
+	for _, b := range s.unread {
+		if b.number <= a.Received {
+			continue
+		}
+		for _, d := range b.deliveries {
+			if !d.isOver {
+				d.again, d.expires = true, time.Now().Add(p.term())
+				r.got = append(r.got, d)
+			}
+		}
+	}
+	s.unread = nil
+	if len(r.got) > 0 {
+		return r, nil
+	}
+	r.credit = a.Limit
+	for _, name := range a.Kinds {
+		k := p.kinds[name]
+		if k == nil || r.kinds[k] != nil { // it was removed just now, or is named twice
+			continue
+		}
+		for r.credit > 0 && k.waiting.Len() > 0 {
+			r.take(k.waiting.Remove(k.waiting.Front()).(*delivery))
+		}
+	}
+	if r.credit > 0 {
+		for _, name := range a.Kinds {
+			if k := p.kinds[name]; k != nil && r.kinds[k] == nil {
+				r.kinds[k] = k.requests.PushBack(r)
+				k.credit += r.credit
+				k.askedAt = time.Now()
+			}
+		}
+		p.credit += r.credit
+		p.setSlots(r.kinds)
+	}
+	return r, nil
+}
+
+// take gives a delivery to a request. The pool is locked. The credit of its kinds is the caller's to change.
+func (r *remoteRequest) take(d *delivery) {
+	r.credit--
+	r.got = append(r.got, d)
+	s := r.session
+	d.session, d.timeout = s, r.timeout
+	d.expires = time.Now().Add(d.kind.pool.term())
+	s.held[d] = struct{}{}
+	d.kind.pool.fences[d.fence] = d
+	close(d.given)
+	r.signal()
+}
+
+// withdraw takes a request out of the lists of its kinds, with its credit. The pool is locked.
+func (p *gatewayPool) withdraw(r *remoteRequest) {
+	for k, at := range r.kinds {
+		k.requests.Remove(at)
+		k.credit -= r.credit
+	}
+	p.credit -= r.credit
+	r.credit = 0
+}
+
+// has returns the number of tasks of a request; -1 if it has ended.
+func (p *gatewayPool) has(r *remoteRequest) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.isEnded {
+		return -1
+	}
+	return len(r.got)
+}
+
+// giveBack gives back the tasks of a request whose client has gone before an answer.
+func (p *gatewayPool) giveBack(r *remoteRequest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.isEnded {
+		return
+	}
+	p.withdraw(r)
+	p.setSlots(r.kinds)
+	var kept []*delivery
+	for _, d := range r.got {
+		if d.again || d.isOver {
+			kept = append(kept, d)
+			continue
+		}
+		d.refuse(errNotTaken)
+	}
+	r.got = kept
+}
+
+// gather waits for attempts that are about to begin, while the request holds a task and credit.
+func (p *gatewayPool) gather(r *remoteRequest) {
+	timeUp := time.NewTimer(gatherTime)
+	defer timeUp.Stop()
+	for p.mayGrow(r) {
+		select {
+		case <-r.wake:
+		case <-timeUp.C:
+			return
+		}
+	}
+}
+
+// mayGrow reports whether attempts of the request's kinds are ready.
+func (p *gatewayPool) mayGrow(r *remoteRequest) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.isEnded || len(r.got) == 0 || r.credit == 0 {
+		return false
+	}
+	for k := range r.kinds {
+		if p.pool.slots.Ready(k.line) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// answer ends a request.
+func (p *gatewayPool) answer(r *remoteRequest) (RemoteAnswer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := r.session
+	if r.isEnded && p.isEnded && len(r.got) == 0 {
+		return RemoteAnswer{}, p.endError()
+	}
+	p.close(r)
+	answer := RemoteAnswer{Batch: r.received}
+	if len(r.got) > 0 {
+		answer.Batch = s.batch
+	}
+	for _, d := range r.got {
+		answer.Tasks = append(answer.Tasks, d.task())
+	}
+	return answer, nil
+}
+
+// close ends a request, and stores its tasks as a batch: they are given again unless the next request has received it.
+// The pool is locked.
+func (p *gatewayPool) close(r *remoteRequest) {
+	s := r.session
+	if s.request != r {
+		r.got = nil // the request that has ended this one gives its tasks
+		return
+	}
+	s.request, s.seenAt = nil, time.Now()
+	p.withdraw(r)
+	p.setSlots(r.kinds)
+	if len(r.got) > 0 {
+		s.batch++
+		s.unread = append(s.unread, remoteBatch{s.batch, r.got})
+	}
+}

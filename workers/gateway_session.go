@@ -1,0 +1,100 @@
+package workers
+
+import (
+	"fmt"
+	"time"
+)
+
+// remoteSession is a process of a worker. The mutex of the pool guards it.
+type remoteSession struct {
+	id, worker string
+	batch      int64
+	unread     []remoteBatch
+	held       map[*delivery]struct{}
+	request    *remoteRequest // that waits, or nil
+	seenAt     time.Time
+}
+
+// remoteBatch is the tasks of an answer that may be lost.
+type remoteBatch struct {
+	number     int64
+	deliveries []*delivery
+}
+
+// heartbeat renews the tasks of a session, and returns the finished ones.
+func (p *gatewayPool) heartbeat(session string, fences []string) (ended []RemoteEnded) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if s := p.sessions[session]; s != nil {
+		s.seenAt = now
+	}
+	for _, f := range fences {
+		d := p.fences[f]
+		if d == nil {
+			d = p.over[f]
+		}
+		switch {
+		case d == nil || d.session.id != session:
+			ended = append(ended, RemoteEnded{Fence: f, Reason: RemoteUnknown})
+		case !d.isOver:
+			d.expires = now.Add(p.term())
+		case d.reason != "":
+			ended = append(ended, RemoteEnded{Key: d.job.Key, Fence: f, Reason: d.reason})
+		}
+	}
+	return ended
+}
+
+// live returns the fences of attempts of a session that are not over.
+func (p *gatewayPool) live(session string, fences []string) (live []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range fences {
+		if d := p.fences[f]; d != nil && !d.isOver && d.session.id == session {
+			live = append(live, f)
+		}
+	}
+	return live
+}
+
+// release ends attempts of a session, or all and the session, and returns them.
+func (p *gatewayPool) release(session string, fences []string) (released []*delivery) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.sessions[session]
+	if s == nil {
+		return nil
+	}
+	unanswered := make(map[*delivery]bool)
+	if fences == nil {
+		if s.request != nil {
+			for _, d := range s.request.got {
+				unanswered[d] = !d.again
+			}
+			s.request.isEnded = true
+			s.request.signal()
+			p.close(s.request)
+		}
+		delete(p.sessions, session)
+	}
+	all := make(map[string]bool, len(fences))
+	for _, f := range fences {
+		all[f] = true
+	}
+	for d := range s.held {
+		if d.isOver || fences != nil && !all[d.fence] {
+			continue
+		}
+		switch g := d.kind.guarantee; {
+		case g == ExactlyOnce, unanswered[d]:
+			d.refuse(errNotTaken)
+		case g == AtMostOnce: // its handler may have begun
+			d.refuse(fmt.Errorf("%w how it ended, and has given it back", errLost))
+		default:
+			d.refuse(errReleased)
+		}
+		released = append(released, d)
+	}
+	return released
+}
