@@ -23,7 +23,7 @@ const (
 	maxWorkTimeout = 24 * time.Hour
 	workWait       = 20 * time.Second
 	workTimeout    = 15 * time.Minute
-	maxFence       = 200 // bytes
+	maxFence       = 1000 // bytes
 )
 
 var (
@@ -227,7 +227,7 @@ func (h *Handler) postHeartbeat(w http.ResponseWriter, r *http.Request, c *calle
 		return err
 	}
 	answer := wire.Beaten{HeartbeatEvery: h.heartbeatEvery(), Ended: []wire.Ended{}}
-	for _, e := range h.config.Work.Heartbeat(c.name, body.Session, body.Holds) {
+	for _, e := range h.config.Work.Heartbeat(r.Context(), c.name, body.Session, body.Holds) {
 		answer.Ended = append(answer.Ended,
 			wire.Ended{Kind: e.Kind, BizID: e.BizID, Fence: e.Fence, Reason: string(e.Reason)})
 	}

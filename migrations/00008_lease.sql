@@ -5,6 +5,7 @@
 --                sealer, the row dispatcher, the row broker for the NATS server of serve, or one of each member of its
 --                cluster; for workers one row of each worker process
 --   mutex  rows to lock: each role locks those of its job
+--   fence_key, remote_session  workers over HTTP whose calls reach several processes of serve
 --
 -- Other packages read the views relay_lease, workers, worker_kinds and broker, and call worker_alive_ms. Workers in
 -- other languages call heartbeat.
@@ -510,6 +511,7 @@ comment on view taskledger.broker is
   'The NATS server that serve runs; with --peers, one row for each member of the cluster, and peers lists all '
   'members. is_here: its process holds a lock in this database, whose number is the lease''s nonce. Otherwise this '
   'database is a copy and the row belongs to its original, or the process has ended.';
+
 insert into taskledger.mutex (name) values ('archive');
 
 -- With its owner's rights: its callers may lock no row. Index: primary key.
@@ -525,3 +527,82 @@ $$;
 comment on function taskledger_internal.lock_archive() is
   'Makes runs of the archive take turns, until the transaction ends.';
 
+-- A process of serve seals the fences of attempts that it gives to workers over HTTP, so that another process accepts
+-- their outcomes. The key is made by the first call.
+create table taskledger.fence_key (
+  key bytea not null check (octet_length(key) = 32));
+
+create unique index fence_key_once on taskledger.fence_key ((true));
+
+comment on table taskledger.fence_key is
+  'The key that seals the fences of attempts over HTTP. A process that knows it, and has a token, can end attempts '
+  'that were given to the same token.';
+
+-- With its owner's rights: no role reads the table. Locks the row that it inserts.
+-- +goose StatementBegin
+create function taskledger_internal.fence_key() returns bytea
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if not exists (select from taskledger.fence_key) then
+    perform taskledger_internal.commit_durably();
+    insert into taskledger.fence_key (key)
+    values (decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'))
+        on conflict do nothing;
+  end if;
+  return (select k.key from taskledger.fence_key k);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.fence_key() is
+  'Returns the key that seals fences, and makes it if there is none.';
+
+-- One row for each process of a worker over HTTP whose heartbeat has reached another process of serve than the one that
+-- gave it the tasks.
+create table taskledger.remote_session (
+  name  text collate "C" primary key check (octet_length(name) <= 200), -- the token's name, a slash, the session
+  until timestamptz not null,
+  holds text[] not null check (cardinality(holds) <= 10000))              -- numbers of attempts
+  with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
+
+comment on table taskledger.remote_session is
+  'What a worker over HTTP holds by its last heartbeat, until until: the process that gave it the tasks reads it '
+  'before it counts them as lost.';
+
+-- With its owner's rights: a role with the privilege DELETE may lock the whole table. Locks the session's row, and
+-- skips rows that another transaction has locked. Reads the whole small table. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.hold_session(name text, holds text[], term_ms bigint) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into taskledger.remote_session as s (name, until, holds)
+  values (hold_session.name, clock_timestamp() + hold_session.term_ms * interval '1 millisecond', hold_session.holds)
+      on conflict on constraint remote_session_pkey do update
+     set until = excluded.until, holds = excluded.holds;
+  delete from taskledger.remote_session s
+   where s.name in (
+     select d.name from taskledger.remote_session d
+      where d.until < clock_timestamp() - interval '1 hour'
+        for update skip locked);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.hold_session(text, text[], bigint) is
+  'Records what a worker over HTTP holds. Removes the rows that ended an hour ago.';
+
+-- With its owner's rights: no role reads the table. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.session_holds_ms(name text, hold text) returns bigint
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  select coalesce((
+    select greatest(0, extract(epoch from s.until - clock_timestamp()) * 1000)::bigint
+      from taskledger.remote_session s
+     where s.name = session_holds_ms.name and session_holds_ms.hold = any (s.holds)), 0);
+end;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.session_holds_ms(text, text) is
+  'Returns for how many milliseconds a worker over HTTP still holds an attempt by its last heartbeat, 0 if it '
+  'does not.';

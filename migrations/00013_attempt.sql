@@ -254,7 +254,7 @@ begin
   select e.actor, e.attempt, e.recorded_at, e.login_id into found
     from taskledger.event e
    where e.kind = attempt_of.kind and e.biz_id = attempt_of.biz_id and e.version = attempt_of.version
-     and e.type = 'started';
+     and e.type in ('started', 'progressed');
   select h.version, h.type into head
     from taskledger.event h
    where h.kind = attempt_of.kind and h.biz_id = attempt_of.biz_id

@@ -1617,7 +1617,7 @@ begin
   select e.actor, e.attempt, e.recorded_at, e.login_id into found
     from taskledger.event e
    where e.kind = attempt_of.kind and e.biz_id = attempt_of.biz_id and e.version = attempt_of.version
-     and e.type = 'started';
+     and e.type in ('started', 'progressed');
   select h.version, h.type into head
     from taskledger.event h
    where h.kind = attempt_of.kind and h.biz_id = attempt_of.biz_id
@@ -3302,6 +3302,23 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
 
+CREATE FUNCTION taskledger_internal.fence_key() RETURNS bytea
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if not exists (select from taskledger.fence_key) then
+    perform taskledger_internal.commit_durably();
+    insert into taskledger.fence_key (key)
+    values (decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'))
+        on conflict do nothing;
+  end if;
+  return (select k.key from taskledger.fence_key k);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.fence_key() IS 'Returns the key that seals fences, and makes it if there is none.';
+
 CREATE FUNCTION taskledger_internal.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3541,6 +3558,25 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) IS 'Returns the last events of the next how_many tasks after a key, as of a place, in key order.';
+
+CREATE FUNCTION taskledger_internal.hold_session(name text, holds text[], term_ms bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  insert into taskledger.remote_session as s (name, until, holds)
+  values (hold_session.name, clock_timestamp() + hold_session.term_ms * interval '1 millisecond', hold_session.holds)
+      on conflict on constraint remote_session_pkey do update
+     set until = excluded.until, holds = excluded.holds;
+  delete from taskledger.remote_session s
+   where s.name in (
+     select d.name from taskledger.remote_session d
+      where d.until < clock_timestamp() - interval '1 hour'
+        for update skip locked);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.hold_session(name text, holds text[], term_ms bigint) IS 'Records what a worker over HTTP holds. Removes the rows that ended an hour ago.';
 
 CREATE FUNCTION taskledger_internal.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
@@ -5664,6 +5700,28 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.server_run() IS 'Returns the difference between this database and a running physical copy of it: the start of the server, and the oid of the database.';
 
+CREATE TABLE taskledger.remote_session (
+    name text NOT NULL COLLATE pg_catalog."C",
+    until timestamp with time zone NOT NULL,
+    holds text[] NOT NULL,
+    CONSTRAINT remote_session_holds_check CHECK ((cardinality(holds) <= 10000)),
+    CONSTRAINT remote_session_name_check CHECK ((octet_length(name) <= 200))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
+
+COMMENT ON TABLE taskledger.remote_session IS 'What a worker over HTTP holds by its last heartbeat, until until: the process that gave it the tasks reads it before it counts them as lost.';
+
+CREATE FUNCTION taskledger_internal.session_holds_ms(name text, hold text) RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT COALESCE(( SELECT (GREATEST((0)::numeric, (EXTRACT(epoch FROM (s.until - clock_timestamp())) * (1000)::numeric)))::bigint AS "greatest"
+            FROM taskledger.remote_session s
+           WHERE ((s.name = session_holds_ms.name) AND (session_holds_ms.hold = ANY (s.holds)))), (0)::bigint) AS "coalesce";
+END;
+
+COMMENT ON FUNCTION taskledger_internal.session_holds_ms(name text, hold text) IS 'Returns for how many milliseconds a worker over HTTP still holds an attempt by its last heartbeat, 0 if it does not.';
+
 CREATE UNLOGGED TABLE taskledger.incarnation (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
     of_table text DEFAULT ((taskledger_internal.origin() || '/'::text) || (to_regclass('taskledger.incarnation'::text))::oid) NOT NULL,
@@ -6880,6 +6938,13 @@ CREATE VIEW taskledger.feed_holds AS
 
 COMMENT ON VIEW taskledger.feed_holds IS 'Internal: the events that each reader of the feed has read and audited, as feed_passed takes them, and whether it may miss older events.';
 
+CREATE TABLE taskledger.fence_key (
+    key bytea NOT NULL,
+    CONSTRAINT fence_key_key_check CHECK ((octet_length(key) = 32))
+);
+
+COMMENT ON TABLE taskledger.fence_key IS 'The key that seals the fences of attempts over HTTP. A process that knows it, and has a token, can end attempts that were given to the same token.';
+
 CREATE TABLE taskledger.floor (
     "position" bigint NOT NULL,
     origin text DEFAULT taskledger_internal.origin() NOT NULL,
@@ -7837,6 +7902,9 @@ ALTER TABLE ONLY taskledger.pause
 ALTER TABLE ONLY taskledger.permit
     ADD CONSTRAINT permit_pkey PRIMARY KEY (name, value, slot, n);
 
+ALTER TABLE ONLY taskledger.remote_session
+    ADD CONSTRAINT remote_session_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY taskledger.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
 
@@ -7896,6 +7964,8 @@ CREATE INDEX event_short_snooze ON taskledger.event USING btree ("position") WHE
 CREATE INDEX event_turn ON taskledger.event USING btree (order_key, "position") WHERE ((order_key IS NOT NULL) AND (type = 'released'::taskledger.event_type) AND starts_with((data)::text, '{"reason":"turn"'::text));
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
+
+CREATE UNIQUE INDEX fence_key_once ON taskledger.fence_key USING btree ((true));
 
 CREATE INDEX kind_hour_hour ON taskledger.kind_hour USING btree (hour, kind);
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
@@ -19,10 +20,10 @@ import (
 // delivery is an attempt of a gateway: its handler waits here for the outcome of a worker in another process.
 type delivery struct {
 	// Constant after newDelivery.
-	kind  *gatewayKind
-	job   *Job
-	args  []byte
-	fence string
+	kind   *gatewayKind
+	job    *Job
+	args   []byte
+	number string
 
 	given    chan struct{}      // closed when a session has it
 	outcomes chan remoteOutcome // gets one value, if isOver is set by the worker
@@ -31,6 +32,7 @@ type delivery struct {
 	// Guarded by the mutex of the pool.
 	waits   *list.Element  // in the kind's list, until it is given
 	session *remoteSession // nil until it is given
+	fence   string         // constant once it is given
 	timeout time.Duration  // of the attempt, once it is given
 	again   bool           // it was in an answer before
 	expires time.Time      // it is lost then
@@ -67,7 +69,7 @@ const notTakenAfter = 500 * time.Millisecond
 // deliver is the handler of a kind of a gateway.
 func (k *gatewayKind) deliver(ctx context.Context, _ pgx.Tx, job *Job, args []byte) error {
 	d := &delivery{
-		kind: k, job: job, args: args, fence: rand.Text(), given: make(chan struct{}),
+		kind: k, job: job, args: args, number: rand.Text()[:10], given: make(chan struct{}),
 		outcomes: make(chan remoteOutcome, 1), ended: make(chan struct{}),
 	}
 	job.delivery = d
@@ -82,6 +84,7 @@ func (k *gatewayKind) deliver(ctx context.Context, _ pgx.Tx, job *Job, args []by
 	}
 	begun := time.Now()
 	for {
+		k.pool.extend(ctx, d)
 		next, err := k.pool.check(ctx, d, begun)
 		if err != nil {
 			return err
@@ -96,6 +99,49 @@ func (k *gatewayKind) deliver(ctx context.Context, _ pgx.Tx, job *Job, args []by
 		case <-ctx.Done():
 		case <-timer.C:
 		}
+	}
+}
+
+// seal makes the fence of an attempt that is given. The pool is locked.
+func (d *delivery) seal() {
+	p := d.kind.pool
+	if d.kind.guarantee == ExactlyOnce { // it is ended in SQL
+		d.fence = d.number
+		return
+	}
+	f := fence{
+		Key: d.job.Key, attempt: d.job.Attempt, version: d.job.Version, isOnce: d.kind.guarantee == AtMostOnce,
+		worker: p.pool.id, session: sessionHash(d.session.id), number: d.number, begun: time.Now(),
+	}
+	if d.timeout > 0 {
+		f.until = f.begun.Add(d.timeout)
+	}
+	if by := d.job.run.Task().Message.FinishBy; !by.IsZero() && (f.until.IsZero() || by.Before(f.until)) {
+		f.until, f.isDeadline = by, true
+	}
+	d.fence = f.seal(*p.gateway.key.Load(), p.pool.config.Name)
+}
+
+// extend renews an attempt that would be lost, if a heartbeat of its session has reached another process.
+func (p *gatewayPool) extend(ctx context.Context, d *delivery) {
+	p.mu.Lock()
+	isLost := !d.isOver && d.session != nil && d.kind.guarantee != ExactlyOnce && time.Now().After(d.expires)
+	session := ""
+	if isLost {
+		session = p.pool.config.Name + "/" + d.session.id
+	}
+	p.mu.Unlock()
+	if !isLost {
+		return
+	}
+	left, err := lease.SessionHolds(ctx, p.pool.config.DB, session, d.number)
+	if err != nil && ctx.Err() == nil {
+		p.pool.config.Logger.WarnContext(ctx, "cannot read whether a worker reports to another process", "error", err)
+	}
+	if left > 0 {
+		p.mu.Lock()
+		d.expires = time.Now().Add(left)
+		p.mu.Unlock()
 	}
 }
 

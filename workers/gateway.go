@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,12 +35,13 @@ type GatewayConfig struct {
 // attempts have the same fences, limits, order and retries as the attempts of a [Pool]. The worker that has asked
 // takes a handler's place: it ends the attempt with [Gateway.End].
 //
-// Its state is in memory: after its end, tasks that are at work are given to other workers. It is safe for concurrent
-// use.
+// Any gateway of the same ledger accepts the outcome of an attempt, even if the process that gave it has ended: the
+// fence and the ledger are enough. It is safe for concurrent use.
 type Gateway struct {
 	config  GatewayConfig
 	running context.Context // done after Stop
 	stop    context.CancelFunc
+	key     atomic.Pointer[[]byte] // of fences, once it is read
 
 	mu      sync.Mutex // guards the fields below
 	pools   map[string]*gatewayPool
@@ -186,7 +188,11 @@ var (
 // or another call of the session has begun. It returns a [*GuaranteeError], [ErrStopping], and errors of the database.
 func (g *Gateway) Ask(ctx context.Context, caller string, a RemoteAsk) (RemoteAnswer, error) {
 	for {
-		p, err := g.pool(caller)
+		_, err := g.fenceKey(ctx)
+		var p *gatewayPool
+		if err == nil {
+			p, err = g.pool(caller)
+		}
 		if err == nil {
 			err = p.handle(a.Kinds, a.Guarantee)
 		}
@@ -233,10 +239,13 @@ func (g *Gateway) End(ctx context.Context, caller string, outcomes ...RemoteOutc
 			ended[i] = p.end(o.RemoteAttempt, newRemoteOutcome(o.Result, o.Err))
 		}
 	}
-	for i, o := range outcomes {
+	for i := range outcomes {
 		if ended[i] != nil {
 			states[i].State, states[i].Err = ended[i].await(ctx)
 		}
+	}
+	g.endElsewhere(ctx, caller, outcomes, states)
+	for i, o := range outcomes {
 		if states[i] == (RemoteState{}) {
 			states[i].State, states[i].Err = g.find(ctx, caller, o.RemoteAttempt, o.Result, o.Err)
 		}
@@ -293,6 +302,10 @@ func (g *Gateway) Progress(ctx context.Context, caller string, a RemoteAttempt, 
 			return d.job.Progress(report)
 		}
 	}
+	isAtWork, err := g.progressElsewhere(ctx, caller, a, report)
+	if err != nil || isAtWork {
+		return err
+	}
 	t, err := ledger.Load(ctx, g.config.DB, a.Key)
 	if err != nil {
 		return err
@@ -320,25 +333,22 @@ type RemoteEnded struct {
 }
 
 // Heartbeat renews the tasks that a session holds, and returns the finished ones.
-func (g *Gateway) Heartbeat(caller, session string, fences []string) []RemoteEnded {
+func (g *Gateway) Heartbeat(ctx context.Context, caller, session string, fences []string) []RemoteEnded {
+	var ended []RemoteEnded
 	if p := g.existing(caller); p != nil {
-		return p.heartbeat(session, fences)
+		ended, fences = p.heartbeat(session, fences)
 	}
-	ended := make([]RemoteEnded, len(fences))
-	for i, f := range fences {
-		ended[i] = RemoteEnded{Fence: f, Reason: RemoteUnknown}
-	}
-	return ended
+	return append(ended, g.holdElsewhere(ctx, caller, session, fences)...)
 }
 
-// Live renews the tasks that a session holds, and returns the fences of those that are not over, whatever has ended the
+// Live renews the tasks that a session holds, and returns the fences of tasks that are not over, whatever has ended the
 // others.
 func (g *Gateway) Live(caller, session string, fences []string) []string {
 	p := g.existing(caller)
 	if p == nil {
 		return nil
 	}
-	_ = p.heartbeat(session, fences)
+	_, _ = p.heartbeat(session, fences)
 	return p.live(session, fences)
 }
 
@@ -348,11 +358,14 @@ func (g *Gateway) Term() time.Duration { return g.config.Term }
 // Release gives back tasks of a session, or all if fences is nil: then the session ends. It returns their number once
 // that is recorded.
 func (g *Gateway) Release(ctx context.Context, caller, session string, fences []string) (int, error) {
-	p := g.existing(caller)
-	if p == nil {
-		return 0, nil
+	var released []*delivery
+	if p := g.existing(caller); p != nil {
+		released, fences = p.release(session, fences)
 	}
-	released := p.release(session, fences)
+	n, err := g.releaseElsewhere(ctx, caller, session, fences)
+	if err != nil {
+		return 0, err
+	}
 	for _, d := range released {
 		select {
 		case <-d.ended:
@@ -360,5 +373,5 @@ func (g *Gateway) Release(ctx context.Context, caller, session string, fences []
 			return 0, ctx.Err()
 		}
 	}
-	return len(released), nil
+	return len(released) + n, nil
 }

@@ -105,10 +105,17 @@ func (p *gatewayPool) touch(kinds []ledger.Kind, g Guarantee) (bool, error) {
 	return all, nil
 }
 
+// remoteStartedAfter is how long an attempt may take before its start is recorded. Until then it begins a second time
+// if this process ends, and the handler takes longer than a dispatcher waits for a silent worker.
+const remoteStartedAfter = 200 * time.Millisecond
+
 // registerRemote adds a kind whose handler waits for the workers of a gateway.
 func (p *Pool) registerRemote(of *gatewayKind, name ledger.Kind, g Guarantee) (*kind, error) {
 	r := Registration{name: name, guarantee: g, handler: of.deliver, remote: of, config: &KindConfig{Timeout: -1}}
-	if g == ExactlyOnce {
+	switch g {
+	case AtLeastOnce:
+		r.config.startedAfter = remoteStartedAfter
+	case ExactlyOnce:
 		r.config.startedAfter = 365 * 24 * time.Hour // the claim records it
 	}
 	if err := p.register(r); err != nil {

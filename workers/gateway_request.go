@@ -118,6 +118,7 @@ func (r *remoteRequest) take(d *delivery) {
 	s := r.session
 	d.session, d.timeout = s, r.timeout
 	d.expires = time.Now().Add(d.kind.pool.term())
+	d.seal()
 	s.held[d] = struct{}{}
 	d.kind.pool.fences[d.fence] = d
 	close(d.given)

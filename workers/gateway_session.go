@@ -21,8 +21,9 @@ type remoteBatch struct {
 	deliveries []*delivery
 }
 
-// heartbeat renews the tasks of a session, and returns the finished ones.
-func (p *gatewayPool) heartbeat(session string, fences []string) (ended []RemoteEnded) {
+// heartbeat renews the tasks of a session. It returns finished ones, and the fences of tasks that it does not
+// have.
+func (p *gatewayPool) heartbeat(session string, fences []string) (ended []RemoteEnded, unknown []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -35,7 +36,9 @@ func (p *gatewayPool) heartbeat(session string, fences []string) (ended []Remote
 			d = p.over[f]
 		}
 		switch {
-		case d == nil || d.session.id != session:
+		case d == nil:
+			unknown = append(unknown, f)
+		case d.session.id != session:
 			ended = append(ended, RemoteEnded{Fence: f, Reason: RemoteUnknown})
 		case !d.isOver:
 			d.expires = now.Add(p.term())
@@ -43,7 +46,7 @@ func (p *gatewayPool) heartbeat(session string, fences []string) (ended []Remote
 			ended = append(ended, RemoteEnded{Key: d.job.Key, Fence: f, Reason: d.reason})
 		}
 	}
-	return ended
+	return ended, unknown
 }
 
 // live returns the fences of attempts of a session that are not over.
@@ -58,13 +61,19 @@ func (p *gatewayPool) live(session string, fences []string) (live []string) {
 	return live
 }
 
-// release ends attempts of a session, or all and the session, and returns them.
-func (p *gatewayPool) release(session string, fences []string) (released []*delivery) {
+// release ends attempts of a session, or all and the session, and returns them, and the fences of tasks that it does
+// not have.
+func (p *gatewayPool) release(session string, fences []string) (released []*delivery, unknown []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, f := range fences {
+		if p.fences[f] == nil && p.over[f] == nil {
+			unknown = append(unknown, f)
+		}
+	}
 	s := p.sessions[session]
 	if s == nil {
-		return nil
+		return nil, unknown
 	}
 	unanswered := make(map[*delivery]bool)
 	if fences == nil {
@@ -96,5 +105,5 @@ func (p *gatewayPool) release(session string, fences []string) (released []*deli
 		}
 		released = append(released, d)
 	}
-	return released
+	return released, unknown
 }

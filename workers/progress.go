@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
@@ -35,12 +34,7 @@ func (j *Job) Progress(v any) error {
 
 // sendProgress publishes a progress report without waiting.
 func (j *Job) sendProgress(text json.RawMessage) {
-	data, _ := json.Marshal(struct { // text is valid JSON
-		BizID    ledger.BizID    `json:"biz_id"`
-		Attempt  ledger.Attempt  `json:"attempt"`
-		Progress json.RawMessage `json:"progress"`
-	}{j.BizID, j.Attempt, text})
-	_ = j.run.kind.pool.config.NATS.Publish(stream.ProgressSubject(j.Kind), data) // a later one replaces a lost one
+	publishProgress(j.run.kind.pool.config.NATS, j.Key, j.Attempt, text)
 }
 
 // Checkpoint records how far the work is, so that a later attempt can continue from there ([Job.Resume]): v as JSON

@@ -64,6 +64,8 @@ var tables = map[string]string{
 	"subscriber_parked":  "outbox",
 	"parked":             "outbox",
 	"lease":              "internal/lease",
+	"fence_key":          "internal/lease",
+	"remote_session":     "internal/lease",
 	"mutex":              "internal/lease",
 	"broker_user":        "internal/natsclient",
 	"pause":              "internal/operator",

@@ -38,6 +38,19 @@ func marshalSucceeded(worker []byte, beganAt time.Time, result json.RawMessage) 
 	return append(b, '}')
 }
 
+// SucceededData returns the data of a succeeded event, for an attempt whose process has ended.
+func SucceededData(worker string, beganAt time.Time, result json.RawMessage) json.RawMessage {
+	quoted, _ := json.Marshal(worker) // a string
+	return marshalSucceeded(quoted, beganAt, result)
+}
+
+// ReasonData returns the data of an interrupted event, for an attempt whose process has ended.
+func ReasonData(reason, worker string, beganAt time.Time) json.RawMessage {
+	return marshalReason(reason, eventdata.Outcome{
+		Worker: worker, StartedAt: micros(beganAt), DurationMS: float64(time.Since(beganAt).Microseconds()) / 1000,
+	})
+}
+
 // startData returns the data of the event that records the start of an attempt: how long the attempt has run, and then
 // the members of data, a JSON object or nil.
 func (rec *recorder) startData(data json.RawMessage) json.RawMessage {

@@ -1,0 +1,260 @@
+package workers
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+)
+
+// An attempt is elsewhere if another process of serve gave it to its worker, perhaps before a restart. Its sealed fence
+// and the ledger are enough to end it: the append is a compare-and-set.
+
+var (
+	//go:embed sql/elsewhere_fail.sql
+	elsewhereFailSQL string
+	//go:embed sql/elsewhere_snooze.sql
+	elsewhereSnoozeSQL string
+)
+
+// codeEnded is the SQLSTATE of the functions that end an attempt which has ended.
+const codeEnded = "TL001"
+
+// maxElsewhereRaces bounds how often an outcome is sent again because a report of the same attempt came first.
+const maxElsewhereRaces = 5
+
+// fenceKey returns the key of fences.
+func (g *Gateway) fenceKey(ctx context.Context) ([]byte, error) {
+	if key := g.key.Load(); key != nil {
+		return *key, nil
+	}
+	key, err := lease.FenceKey(ctx, g.config.DB)
+	if err != nil {
+		return nil, err
+	}
+	g.key.Store(&key)
+	return key, nil
+}
+
+// openAll returns the fences of texts by their place, without the invalid ones.
+func (g *Gateway) openAll(ctx context.Context, caller string, sealed []string) (map[int]fence, error) {
+	if len(sealed) == 0 {
+		return nil, nil
+	}
+	key, err := g.fenceKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	open := make(map[int]fence)
+	for i, text := range sealed {
+		if f, ok := openFence(key, caller, text); ok {
+			open[i] = f
+		}
+	}
+	return open, nil
+}
+
+// endElsewhere ends attempts that this process does not have, and sets their states. It leaves out attempts that cannot
+// be ended any more.
+func (g *Gateway) endElsewhere(ctx context.Context, caller string, outcomes []RemoteOutcome, states []RemoteState) {
+	sealed := make([]string, len(outcomes))
+	for i, o := range outcomes {
+		if states[i] == (RemoteState{}) {
+			sealed[i] = o.Fence
+		}
+	}
+	open, err := g.openAll(ctx, caller, sealed)
+	if err != nil {
+		for i := range sealed {
+			if sealed[i] != "" {
+				states[i].Err = err
+			}
+		}
+		return
+	}
+	var finished []int
+	var requests []ledger.AppendRequest
+	for i, f := range open {
+		switch o := outcomes[i]; {
+		case f.Key != o.Key || f.attempt != o.Attempt:
+			delete(open, i)
+		case f.isOver():
+			delete(open, i)
+			g.cut(ctx, f)
+		case o.Err == nil:
+			finished = append(finished, i)
+			requests = append(requests, f.succeeded(f.version, o.Result))
+		}
+	}
+	if len(requests) > 0 { // most are short: their start is not recorded
+		for n, r := range ledger.AppendEach(ctx, g.config.DB, requests) {
+			switch i := finished[n]; {
+			case r.Err == nil:
+				states[i].State = ledger.StateSucceeded
+				delete(open, i)
+			case isEndable(r.Err):
+			default:
+				states[i].Err = r.Err
+				delete(open, i)
+			}
+		}
+	}
+	for i, f := range open {
+		states[i].State, states[i].Err = g.endOne(ctx, f, outcomes[i])
+	}
+}
+
+// isEndable reports whether the attempt may run even though an append at the version before it has failed.
+func isEndable(err error) bool {
+	var transition *ledger.TransitionError
+	var invalid *ledger.InvalidError // the key occurs twice
+	return ledger.IsConflict(err) || errors.As(err, &transition) || errors.As(err, &invalid) ||
+		errors.Is(err, ledger.ErrUnknownTask)
+}
+
+// endOne ends an attempt. It returns "" without an error if the attempt has ended already.
+func (g *Gateway) endOne(ctx context.Context, f fence, o RemoteOutcome) (state ledger.State, err error) {
+	for range maxElsewhereRaces {
+		var version ledger.Version
+		version, err = g.versionOf(ctx, f)
+		if err == nil && version == 0 {
+			return "", nil
+		}
+		if err == nil {
+			state, err = g.append(ctx, f, version, o)
+		}
+		if err == nil || !ledger.IsConflict(err) && pgerr.Code(err) != codeEnded {
+			return state, err
+		}
+	}
+	return "", errors.Join(ledger.ErrUnavailable, err)
+}
+
+// versionOf returns the version of the last event of an attempt, 0 if it has ended. It records its start, if that is
+// not recorded yet.
+func (g *Gateway) versionOf(ctx context.Context, f fence) (ledger.Version, error) {
+	newest, err := ledger.NewestOf(ctx, g.config.DB, f.Key, ledger.NewestOptions{Limit: 1})
+	if err != nil || len(newest) == 0 {
+		return 0, err
+	}
+	switch head := newest[0]; {
+	case f.runs(head.Type, head.Attempt, head.Actor):
+		return head.Version, nil
+	case !f.isNext(head.Type, head.Version, head.Attempt):
+		return 0, nil
+	}
+	start := ledger.AppendRequest{Key: f.Key, Expected: f.version, Type: ledger.EventStarted, Actor: f.worker}
+	if f.isOnce {
+		start.Data = json.RawMessage(`{"guarantee":"at most once"}`)
+	}
+	e, err := ledger.Append(ctx, g.config.DB, start)
+	return e.Version, err
+}
+
+// runs reports whether the last event of the task is one of the attempt.
+func (f fence) runs(t ledger.EventType, n ledger.Attempt, actor string) bool {
+	return (t == ledger.EventStarted || t == ledger.EventProgressed) && n == f.attempt && actor == f.worker
+}
+
+// isNext reports whether the last event of the task precedes the attempt, whose start is not recorded.
+func (f fence) isNext(t ledger.EventType, v ledger.Version, n ledger.Attempt) bool {
+	return t.State() == ledger.StateAvailable && v == f.version && n == f.attempt-1
+}
+
+// succeeded returns the append of a success.
+func (f fence) succeeded(after ledger.Version, result json.RawMessage) ledger.AppendRequest {
+	return ledger.AppendRequest{
+		Key: f.Key, Expected: after, Type: ledger.EventSucceeded, Actor: f.worker,
+		Data: attempt.SucceededData(f.worker, f.begun, result),
+	}
+}
+
+// append appends the outcome of an attempt after its last event, by the rules of the attempts of this process.
+func (g *Gateway) append(
+	ctx context.Context, f fence, after ledger.Version, o RemoteOutcome,
+) (state ledger.State, err error) {
+	d := attempt.Decision{}
+	if o.Err != nil {
+		d = vocabulary{}.Decide(o.Err)
+	}
+	switch {
+	case o.Err == nil:
+		_, err = ledger.Append(ctx, g.config.DB, f.succeeded(after, o.Result))
+		return ledger.StateSucceeded, err
+	case d.Action == attempt.Snooze:
+		in, at := due(d)
+		_, err = g.config.DB.Exec(
+			ctx, elsewhereSnoozeSQL, string(f.Kind), string(f.BizID), int64(after), in, at)
+		return ledger.StateScheduled, explainEnd(f, err)
+	case d.Action == attempt.Interrupt && !f.isOnce:
+		_, err = ledger.Append(ctx, g.config.DB, ledger.AppendRequest{
+			Key: f.Key, Expected: after, Type: ledger.EventInterrupted, Actor: f.worker,
+			Data: attempt.ReasonData(d.Reason, f.worker, f.begun),
+		})
+		return ledger.StateAvailable, err
+	}
+	isPermanent := d.Action == attempt.Bury || f.isOnce && !d.IsExplicit
+	var in *int64
+	var policy *string
+	if d.HasRetry && !isPermanent {
+		in, _ = due(d)
+	}
+	if d.Retry != nil {
+		text, err := json.Marshal(d.Retry)
+		if err != nil {
+			return "", err
+		}
+		policy = pgquery.Optional(string(text))
+	}
+	kind, _ := vocabulary{}.Describe(o.Err)
+	args := []any{
+		string(f.Kind), string(f.BizID), int64(after), printable.Storable(o.Err.Error(), attempt.MaxMessage),
+		printable.Storable(kind, attempt.MaxMessage/8), in, fmt.Sprint(isPermanent), policy,
+	}
+	_, err = pgquery.Row(ctx, g.config.DB, elsewhereFailSQL, args, (*string)(&state))
+	return state, explainEnd(f, err)
+}
+
+// due returns the parameters of a delay in microseconds or a point in time.
+func due(d attempt.Decision) (in *int64, at *string) {
+	if d.At.IsZero() {
+		return new(d.In.Microseconds()), nil
+	}
+	return nil, new(d.At.UTC().Format(time.RFC3339Nano))
+}
+
+func explainEnd(f fence, err error) error {
+	if pgerr.Code(err) == codeEnded {
+		return err
+	}
+	return pgerr.Explain("end the attempt at "+f.Key.String(), err)
+}
+
+// cut ends an attempt whose time is up, as the process that gave it does. The second of them has no effect.
+func (g *Gateway) cut(ctx context.Context, f fence) {
+	version, err := g.versionOf(ctx, f)
+	if err != nil || version == 0 {
+		return
+	}
+	if f.isDeadline { // the scheduler ends the task
+		_, err = ledger.Append(ctx, g.config.DB, ledger.AppendRequest{
+			Key: f.Key, Expected: version, Type: ledger.EventInterrupted, Actor: f.worker,
+			Data: json.RawMessage(`{"reason":"finish_by"}`),
+		})
+	} else {
+		late := fmt.Errorf("%w after %s", ErrTimeout, f.until.Sub(f.begun))
+		_, err = g.append(ctx, f, version, RemoteOutcome{Err: late})
+	}
+	if err != nil && !ledger.IsConflict(err) && pgerr.Code(err) != codeEnded {
+		g.config.Logger.WarnContext(ctx, "cannot end an attempt whose time is up", "task", f.Key.String(), "error", err)
+	}
+}

@@ -1,0 +1,209 @@
+package workers
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+)
+
+//go:embed sql/elsewhere_heads.sql
+var elsewhereHeadsSQL string
+
+// elsewhere is an attempt with the last event of its task.
+type elsewhere struct {
+	fence
+	isFound bool
+	last    ledger.EventType
+	version ledger.Version
+	number  ledger.Attempt
+	actor   string
+	left    time.Duration // of the lease of the worker's process
+}
+
+// read reads the last events of tasks.
+func (g *Gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error) {
+	all := make([]elsewhere, len(fences))
+	var kinds, ids, names pgarray.Builder
+	for i, f := range fences {
+		all[i].fence = f
+		kinds.Add(string(f.Kind))
+		ids.Add(string(f.BizID))
+		names.Add(f.worker)
+	}
+	rows, err := g.config.DB.Query(ctx, elsewhereHeadsSQL, kinds.String(), ids.String(), names.String())
+	if err != nil {
+		return nil, pgerr.Explain("read attempts of another process", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var e elsewhere
+		var i int
+		var left int64
+		err := rows.Scan(&i, (*int32)(&e.version), (*string)(&e.last), (*int32)(&e.number), &e.actor, &left)
+		if err != nil {
+			return nil, pgerr.Explain("read attempts of another process", err)
+		}
+		e.fence, e.isFound, e.left = fences[i-1], true, time.Duration(left)*time.Millisecond
+		all[i-1] = e
+	}
+	return all, pgerr.Explain("read attempts of another process", rows.Err())
+}
+
+// end returns why the attempt is over, "" if it is not. isOwn: its worker has ended it.
+func (e elsewhere) end() (reason RemoteEnd, isOwn bool) {
+	isOwn = e.number == e.attempt && e.actor == e.worker
+	switch {
+	case !e.isFound:
+		return RemoteUnknown, false
+	case e.last == ledger.EventCancelled:
+		return RemoteCancelled, false
+	case e.last == ledger.EventExpired:
+		return RemoteDeadline, false
+	case e.fence.isOver() && e.isDeadline:
+		return RemoteDeadline, false
+	case e.fence.isOver():
+		return RemoteTimeout, false
+	case e.runs(e.last, e.number, e.actor), e.isNext(e.last, e.version, e.number):
+		return "", false
+	}
+	return RemoteFenced, isOwn
+}
+
+// holdElsewhere renews attempts of a session that this process does not have. It returns finished ones.
+func (g *Gateway) holdElsewhere(ctx context.Context, caller, session string, sealed []string) []RemoteEnded {
+	var ended []RemoteEnded
+	open, err := g.openAll(ctx, caller, sealed)
+	var fences []fence
+	var texts []string
+	for i, text := range sealed {
+		if f, ok := open[i]; ok && f.session == sessionHash(session) {
+			fences, texts = append(fences, f), append(texts, text)
+		} else if err == nil {
+			ended = append(ended, RemoteEnded{Fence: text, Reason: RemoteUnknown})
+		}
+	}
+	if len(fences) == 0 {
+		return ended
+	}
+	all, err := g.read(ctx, fences)
+	if err != nil { // the next heartbeat may reach the database
+		g.config.Logger.WarnContext(ctx, "cannot renew attempts of another process", "error", err)
+		return ended
+	}
+	var holds, stale []string
+	for i, e := range all {
+		reason, isOwn := e.end()
+		switch {
+		case reason == "":
+			holds = append(holds, e.fence.number)
+			if e.left < g.config.Term*2/3 {
+				stale = append(stale, e.worker)
+			}
+		case !isOwn:
+			ended = append(ended, RemoteEnded{Key: e.Key, Fence: texts[i], Reason: reason})
+			if reason == RemoteTimeout || reason == RemoteDeadline {
+				g.cut(ctx, e.fence)
+			}
+		}
+	}
+	if len(holds) > 0 {
+		err = lease.HoldSession(ctx, g.config.DB, caller+"/"+session, holds, g.config.Term)
+	}
+	if len(stale) > 0 {
+		err = errors.Join(err, lease.Extend(ctx, g.config.DB, stale))
+	}
+	if err != nil {
+		g.config.Logger.WarnContext(ctx, "cannot renew attempts of another process", "error", err)
+	}
+	return ended
+}
+
+// releaseElsewhere gives back attempts of a session that this process does not have, and returns their number.
+func (g *Gateway) releaseElsewhere(ctx context.Context, caller, session string, sealed []string) (int, error) {
+	open, err := g.openAll(ctx, caller, sealed)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, f := range open {
+		if f.session != sessionHash(session) {
+			continue
+		}
+		given := errReleased
+		if f.isOnce { // its handler may have begun
+			given = fmt.Errorf("%w how it ended, and has given it back", errLost)
+		}
+		state, err := g.endOne(ctx, f, RemoteOutcome{Err: given})
+		if err != nil {
+			return n, err
+		}
+		if state != "" {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// progressElsewhere reports how far an attempt is that this process does not have, and reports whether it is at work.
+// While the process that gave it is alive, the report is only published: an event of another process would fence the
+// attempt there.
+func (g *Gateway) progressElsewhere(
+	ctx context.Context, caller string, a RemoteAttempt, report json.RawMessage,
+) (bool, error) {
+	text, err := marshal("progress", report)
+	if err != nil {
+		return false, err
+	}
+	open, err := g.openAll(ctx, caller, []string{a.Fence})
+	f, ok := open[0]
+	if err != nil || !ok || f.Key != a.Key || f.attempt != a.Attempt {
+		return false, err
+	}
+	all, err := g.read(ctx, []fence{f})
+	if err != nil {
+		return false, err
+	}
+	if reason, _ := all[0].end(); reason != "" {
+		return false, nil
+	}
+	publishProgress(g.config.NATS, a.Key, a.Attempt, text)
+	if all[0].left >= g.config.Term/2 {
+		return true, nil
+	}
+	version, err := g.versionOf(ctx, f)
+	if err != nil || version == 0 {
+		return false, err
+	}
+	_, err = ledger.Append(ctx, g.config.DB, ledger.AppendRequest{
+		Key: f.Key, Expected: version, Type: ledger.EventProgressed, Actor: f.worker,
+		Data: attempt.ProgressData{Progress: text}.JSON(),
+	})
+	if ledger.IsConflict(err) { // another report came first
+		err = nil
+	}
+	return true, err
+}
+
+// publishProgress publishes a report without waiting. A later one replaces a lost one.
+func publishProgress(nc publisher, k ledger.Key, n ledger.Attempt, report json.RawMessage) {
+	data, _ := json.Marshal(struct { // report is valid JSON
+		BizID    ledger.BizID    `json:"biz_id"`
+		Attempt  ledger.Attempt  `json:"attempt"`
+		Progress json.RawMessage `json:"progress"`
+	}{k.BizID, n, report})
+	_ = nc.Publish(stream.ProgressSubject(k.Kind), data)
+}
+
+type publisher interface {
+	Publish(subject string, data []byte) error
+}

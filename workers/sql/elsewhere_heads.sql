@@ -1,0 +1,15 @@
+-- The last events of tasks whose attempts another process has given to workers over HTTP.
+-- $1 kinds, $2 biz_ids and $3 workers: text array literals of one length.
+-- Returns, for each task that exists, its number in the lists (from 1), version, type, attempt and actor of its last
+-- event, and for how many milliseconds the worker's lease is still valid.
+-- Locks nothing. Indexes: primary keys.
+select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
+       coalesce((select w.alive_ms from taskledger_internal.worker_alive_ms(r.worker, r.kind) w limit 1), 0)
+  from unnest((select $1::text::text[]), (select $2::text::text[]), (select $3::text::text[]))
+       with ordinality as r(kind, biz_id, worker, i)
+ cross join lateral (
+   select e.version, e.type, e.attempt, e.actor
+     from taskledger.event e
+    where e.kind = r.kind and e.biz_id = r.biz_id
+    order by e.version desc
+    limit 1) h
