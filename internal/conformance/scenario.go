@@ -208,7 +208,7 @@ func refusedResult(b *bench) {
 		b.mu.Lock()
 		b.answers["finish "+id] = []reply{r, r, r}
 		b.mu.Unlock()
-		b.add(id, `{"do": "large", "bytes": 300000}`)
+		b.add(id, `{"do": "large", "bytes": 200000}`)
 		b.awaitCalls("fail", id, 1)
 	}
 }

@@ -11,8 +11,8 @@ import (
 // clientCores are the files of each package that speak the work protocol. Next to them are the calls of producers,
 // adapters of drivers, SQL, OpenTelemetry and tests.
 var clientCores = map[string][]string{
-	"../../clients/node/src":              {"api.ts", "job.ts", "log.ts", "worker.ts"},
-	"../../clients/python/src/taskledger": {"_http.py", "_job.py", "_worker.py"},
+	"../../clients/node/src":              {"api.ts", "finishes.ts", "job.ts", "log.ts", "worker.ts"},
+	"../../clients/python/src/taskledger": {"_finishes.py", "_http.py", "_job.py", "_worker.py"},
 }
 
 // The core of a client has at most 600 lines, without comments and empty lines.

@@ -68,6 +68,8 @@ export function sleep(seconds: number, signal?: AbortSignal): Promise<void> {
 export interface CallOptions {
   method?: string;
   body?: unknown;
+  /** In place of body: its JSON. */
+  text?: string;
   headers?: Record<string, string>;
   /** Ends the call, and its repetition: the reason is thrown. */
   signal?: AbortSignal | undefined;
@@ -94,13 +96,14 @@ export class Api {
   async open(path: string, o: CallOptions = {}): Promise<Response> {
     const headers: Record<string, string> = { accept: "application/json", ...o.headers };
     if (this.token) headers.authorization = `Bearer ${this.token}`;
-    if (o.body !== undefined) headers["content-type"] = "application/json";
+    const text = o.text ?? (o.body === undefined ? undefined : JSON.stringify(o.body));
+    if (text !== undefined) headers["content-type"] = "application/json";
     let response: Response;
     try {
       response = await this.fetcher(this.url + path, {
-        method: o.method ?? (o.body === undefined ? "GET" : "POST"),
+        method: o.method ?? (text === undefined ? "GET" : "POST"),
         headers,
-        ...(o.body === undefined ? {} : { body: JSON.stringify(o.body) }),
+        ...(text === undefined ? {} : { body: text }),
         ...(o.signal ? { signal: o.signal } : {}),
         redirect: "error",
       });

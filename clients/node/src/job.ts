@@ -120,13 +120,21 @@ export interface Outcome {
   error?: unknown;
 }
 
+const maxResult = 256 * 1024;
+
 /** The outcome of a handler that returned value. It throws if that is not JSON. */
 export function finished(value: unknown): Outcome {
+  let text: string | undefined;
   try {
-    return { verb: "finish", body: JSON.stringify(value) === undefined ? {} : { result: value } };
+    text = JSON.stringify(value);
   } catch (error) {
     throw new TypeError(`the handler's result is not JSON: ${(error as Error).message}`);
   }
+  const size = Buffer.byteLength(text ?? "");
+  if (size > maxResult) {
+    throw new RangeError(`the handler's result has ${size} bytes, at most ${maxResult} are stored: return a reference`);
+  }
+  return { verb: "finish", body: text === undefined ? {} : { result: value } };
 }
 
 /** The outcome of a handler that threw error. */

@@ -4,6 +4,7 @@ import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import { Api, Problem, sleep } from "./api.js";
 import { Exactly, type Database } from "./exactly.js";
+import { Finishes } from "./finishes.js";
 import { Cancelled, failed, finished, Job, type Outcome, type WireTask } from "./job.js";
 import { log } from "./log.js";
 import { inAttempt } from "./telemetry.js";
@@ -53,8 +54,10 @@ export class Worker<C = undefined> {
   private readonly api: Api;
   private readonly exactly: Exactly<C> | undefined;
   private readonly work = new Map<string, Attempt>();
+  private running = 0; // handlers: the outcomes of the others are on their way
   private readonly stopping = new AbortController();
   private readonly ended = new AbortController();
+  private readonly finishes: Finishes;
   private every = 10;
   private beats: Promise<void> | undefined;
   private failure: { error: unknown } | undefined;
@@ -65,6 +68,7 @@ export class Worker<C = undefined> {
     if (!Number.isInteger(slots) || slots < 1) throw new RangeError(`slots must be at least 1, got ${slots}`);
     if (database && guarantee) throw new TypeError("guarantee must not be set together with database");
     this.api = new Api(options.url, options.token, options.fetch);
+    this.finishes = new Finishes(this.api, this.ended.signal);
     this.slots = slots;
     this.shutdownTimeout = options.shutdownTimeout ?? 20;
     this.guarantee = database ? "exactly once" : guarantee ?? "at least once";
@@ -126,7 +130,7 @@ export class Worker<C = undefined> {
     const { signal } = this.stopping;
     const wait = this.options.wait ?? 20;
     for (let received = 0; !signal.aborted; ) {
-      const free = this.slots - this.work.size;
+      const free = Math.min(this.slots - this.running, 2 * this.slots - this.work.size);
       if (free <= 0) {
         await new Promise<void>((resolve) => { this.wake = resolve; });
         continue;
@@ -158,6 +162,7 @@ export class Worker<C = undefined> {
     });
     const attempt: Attempt = { job, fence, over, done: Promise.resolve() };
     this.work.set(fence, attempt);
+    this.running++;
     attempt.done = this.attempt(attempt).catch((error) => {
       if (!over.signal.aborted) this.fail(error);
     }).finally(() => {
@@ -168,10 +173,14 @@ export class Worker<C = undefined> {
 
   private async attempt(attempt: Attempt): Promise<void> {
     const { job, over } = attempt;
+    const ran = () => {
+      this.running--;
+      this.wake();
+    };
     if (this.exactly) {
-      return this.exactly.work(job, over.signal, (connection) => this.invoke(job, connection));
+      return this.exactly.work(job, over.signal, (connection) => this.invoke(job, connection)).finally(ran);
     }
-    const outcome = await this.invoke(job, undefined as C);
+    const outcome = await this.invoke(job, undefined as C).finally(ran);
     try {
       await this.end(attempt, outcome.verb, outcome.body);
     } catch (error) {
@@ -195,8 +204,10 @@ export class Worker<C = undefined> {
   /** Reports an outcome until the server has answered, or the attempt is over. */
   private async end({ job, fence, over }: Attempt, verb: string, body: object): Promise<void> {
     if (over.signal.aborted) return;
+    const whole = { ...attemptOf(job, fence), ...body };
     try {
-      await this.api.repeat(`/v1/work:${verb}`, { body: { ...attemptOf(job, fence), ...body }, signal: over.signal });
+      if (verb === "finish") await this.finishes.send(whole, over.signal);
+      else await this.api.repeat(`/v1/work:${verb}`, { body: whole, signal: over.signal });
     } catch (error) {
       if (!(error instanceof Problem) || error.code !== "attempt_ended") throw error;
       job.log.warn("the outcome is not recorded", { error });
@@ -246,14 +257,18 @@ export class Worker<C = undefined> {
     const idle = () => Promise.all([...this.work.values()].map((a) => a.done));
     await within(this.shutdownTimeout, idle());
     const left = [...this.work.values()];
+    const holds = left.filter((a) => !a.over.signal.aborted).map((a) => a.fence);
     for (const attempt of left) drop(attempt, "shutdown");
     if (left.length > 0) await within(1, idle());
     this.ended.abort();
     try {
       await this.exactly?.renew(0);
-      await this.api.repeat("/v1/work:release", {
-        body: { session: this.session }, signal: AbortSignal.timeout(5000),
-      });
+      const signal = AbortSignal.timeout(5000);
+      // Those that another process of serve has given, and then the session.
+      if (!this.exactly && holds.length > 0) {
+        await this.api.repeat("/v1/work:release", { body: { session: this.session, holds }, signal });
+      }
+      await this.api.repeat("/v1/work:release", { body: { session: this.session }, signal });
     } catch (error) {
       log("warn", "tasks are not given back, and go to other workers later", { error });
     }

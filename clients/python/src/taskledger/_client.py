@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 
 from . import _telemetry
 from ._enqueue import Enqueued, Options, OtherArgs, body
-from ._http import Api, Ended, Exchange, NoAnswer, Problem, backoff, frames, until
+from ._http import Api, Ended, Exchange, NoAnswer, Problem, backoff, until
 
 FINAL = ("succeeded", "dead", "cancelled", "expired", "discarded")
 
@@ -109,8 +109,8 @@ class Client:
             try:
                 answer = exchange.send("GET", "/v1/events?" + urlencode(chosen + resumed), None, headers, 30.0)
                 if answer.status != 200:
-                    raise Problem(answer.status, exchange.read(answer), answer.getheader("Retry-After"))
-                for last, data in frames(exchange.lines(answer)):
+                    raise Problem(answer.status, exchange.read(answer.read), answer.getheader("Retry-After"))
+                for last, data in _frames(iter(functools.partial(exchange.read, answer.readline), b"")):
                     failures = 0
                     if stop is not None and stop.is_set():
                         return
@@ -137,6 +137,22 @@ class Client:
                 time.sleep(pause)
             elif stop.wait(pause):
                 return
+
+
+def _frames(lines: Iterator[bytes]) -> Iterator[tuple[str, str]]:
+    """Parse Server-Sent Events: the id and the data of each."""
+    last, data = "", []
+    for raw in lines:
+        line = raw.decode().rstrip("\r\n")
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "id":
+            last = value
+        elif name == "data":
+            data.append(value)
+        elif not line and (data or last):
+            yield last, "\n".join(data)
+            data = []
 
 
 class AsyncClient:

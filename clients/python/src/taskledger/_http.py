@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -76,23 +76,15 @@ class Exchange:
                 raise Ended from None
             raise NoAnswer(f"{self._api.url} does not answer: {error or type(error).__name__}") from error
 
-    def read(self, answer: http.client.HTTPResponse) -> bytes:
+    def read(self, part: Callable[[], bytes]) -> bytes:
+        """Read an answer by its read or readline. Raise NoAnswer, or Ended after abort."""
         try:
-            return answer.read()
-        except (OSError, http.client.HTTPException) as error:
+            return part()
+        except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             if self._is_aborted:
                 raise Ended from None
             raise NoAnswer(f"{self._api.url} did not complete its answer: {error}") from error
-
-    def lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-        try:
-            while line := answer.readline():
-                yield line
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            if self._is_aborted:
-                raise Ended from None
-            raise NoAnswer(f"{self._api.url} has ended its stream: {error}") from error
 
     def close(self) -> None:
         if self._connection is not None:
@@ -135,56 +127,39 @@ class Api:
             headers["Authorization"] = "Bearer " + self._token
         return headers
 
-    def once(self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None,
-             timeout: float = 30.0, exchange: Exchange | None = None) -> tuple[int, Any]:
-        """Send a request once, and return the status and the JSON of the answer. Raise Problem or NoAnswer."""
-        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+    def once(self, method: str, path: str, body: Any = None, *, text: bytes | None = None,
+             headers: Mapping[str, str] | None = None, timeout: float = 30.0, exchange: Exchange | None = None) -> Any:
+        """Send a request once, and return the JSON of the answer. Raise Problem or NoAnswer. text replaces body."""
+        data = text if body is None else json.dumps(body, allow_nan=False).encode()
         all_headers = {**self.headers(), **(headers or {})}
         if data is not None:
             all_headers["Content-Type"] = "application/json"
         with self._lock:
             used = exchange or (self._idle.pop() if self._idle else Exchange(self))
         answer = used.send(method, path, data, all_headers, timeout)
-        text = used.read(answer)
+        content = used.read(answer.read)
         if exchange is None:
             with self._lock:
                 self._idle.append(used)
         if answer.status >= 400:
-            raise Problem(answer.status, text, answer.getheader("Retry-After"))
+            raise Problem(answer.status, content, answer.getheader("Retry-After"))
         try:
-            return answer.status, json.loads(text) if text else None
+            return json.loads(content) if content else None
         except ValueError as error:
             raise NoAnswer(f"{self.url} answered with invalid JSON: {error}") from error
 
     def repeat(self, method: str, path: str, body: Any = None, *, pause: Callable[[float], bool],
-               headers: Mapping[str, str] | None = None, timeout: float = 30.0,
-               exchange: Exchange | None = None) -> Any:
+               **request: Any) -> Any:
         """Send a request until it is answered. pause waits for seconds; if it returns True, Ended is raised."""
         for attempt in range(1_000_000):
             try:
-                return self.once(method, path, body, headers=headers, timeout=timeout, exchange=exchange)[1]
+                return self.once(method, path, body, **request)
             except (Problem, NoAnswer) as error:
                 if isinstance(error, Problem) and not error.is_temporary:
                     raise
                 if pause(backoff(error, attempt)):
                     raise Ended from error
         raise Ended
-
-
-def frames(lines: Iterator[bytes]) -> Iterator[tuple[str, str]]:
-    """Parse Server-Sent Events: the id and the data of each."""
-    last, data = "", []
-    for raw in lines:
-        line = raw.decode().rstrip("\r\n")
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "id":
-            last = value
-        elif name == "data":
-            data.append(value)
-        elif not line and (data or last):
-            yield last, "\n".join(data)
-            data = []
 
 
 def until(deadline: float | None) -> Callable[[float], bool]:

@@ -16,6 +16,7 @@ from typing import Any
 from ._enqueue import Seconds, seconds, timestamp
 
 log = logging.getLogger("taskledger")
+MAX_RESULT = 256 * 1024  # bytes
 
 
 class Permanent(Exception):
@@ -117,9 +118,11 @@ class Outcome:
 def finished(value: Any) -> Outcome:
     """Return the outcome of a handler that returned value. Raise ValueError if that is not JSON."""
     try:
-        json.dumps(value, allow_nan=False)
+        size = len(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ValueError(f"the handler's result is not JSON: {error}") from error
+    if size > MAX_RESULT:
+        raise ValueError(f"the handler's result has {size} bytes, at most {MAX_RESULT} are stored: return a reference")
     return Outcome("finish", {} if value is None else {"result": value})
 
 

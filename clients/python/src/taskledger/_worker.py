@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import os
@@ -19,7 +20,8 @@ from typing import Any, Literal, TypeVar
 
 from . import _telemetry
 from ._exactly import AnyDatabase, Exactly
-from ._http import Api, Ended, Exchange, NoAnswer, Problem
+from ._finishes import Finishes
+from ._http import Api, Ended, Exchange, NoAnswer, Problem, until
 from ._job import Job, Outcome, failed, finished, log
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -85,8 +87,10 @@ class Worker:
         self._poll = Exchange(self._api)
         self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._work: dict[str, Attempt] = {}  # by fence
+        self._running = 0  # handlers: the outcomes of the others are on their way
         self._changed = threading.Condition()
         self._stopping, self._answered, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self._finishes = Finishes(self._api, self._ended.wait)
         self._every = 10.0
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,28 +117,23 @@ class Worker:
 
         Raise Problem if the server refuses the worker: its token, a kind, the guarantee.
         """
-        core = threading.Thread(target=self._run, name="taskledger")
-        before: dict[int, Any] = {}
-
-        def on_signal(number: int, _: object) -> None:
-            signal.signal(number, before[number])  # a second one ends the process
-            threading.Thread(target=self.stop, daemon=True).start()
-        if threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        core.start()
-        while core.is_alive():
-            core.join(0.5)
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        if self._error is not None:
-            raise self._error
+        asyncio.run(self.serve())
 
     async def serve(self) -> None:
         """Like run, in the caller's event loop. If it is cancelled, it returns after a graceful shutdown."""
         self._loop = loop = asyncio.get_running_loop()
-        is_main = threading.current_thread() is threading.main_thread()
-        for number in (signal.SIGTERM, signal.SIGINT) if is_main else ():
-            loop.add_signal_handler(number, self.stop)
+        signals = [signal.SIGTERM, signal.SIGINT] if threading.current_thread() is threading.main_thread() else []
+
+        def release_signals() -> None:
+            while signals:
+                loop.remove_signal_handler(signals.pop())
+
+        def on_signal() -> None:
+            release_signals()  # a second one ends the process
+            self.stop()
+        with contextlib.suppress(NotImplementedError):  # on Windows, SIGINT cancels run
+            for number in signals:
+                loop.add_signal_handler(number, on_signal)
         done = asyncio.Event()
 
         def core() -> None:
@@ -148,8 +147,8 @@ class Worker:
             await done.wait()
             raise
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT) if is_main else ():
-                loop.remove_signal_handler(number)
+            with contextlib.suppress(NotImplementedError):
+                release_signals()
         if self._error is not None:
             raise self._error
 
@@ -161,16 +160,12 @@ class Worker:
             self._changed.notify_all()
 
     def _run(self) -> None:
-        loop, is_own = self._loop or asyncio.new_event_loop(), self._loop is None
-        self._loop = loop
-        if is_own:
-            threading.Thread(target=loop.run_forever, daemon=True).start()
         try:
             if not 1 <= len(self.handlers) <= 100:
                 raise ValueError(f"a worker needs handlers of 1 to 100 kinds, got {len(self.handlers)}")
             if self._exactly is not None:
                 self._exactly.keep(self._stopping)
-            for target in [self._heartbeats] + [self._slot] * self.slots:
+            for target in [self._heartbeats, self._finishes.run] + [self._slot] * self.slots:
                 threading.Thread(target=target, daemon=True).start()
             self._ask()
         except Ended:
@@ -178,8 +173,6 @@ class Worker:
         except BaseException as error:
             self._fail(error)
         self._shut_down()
-        if is_own:
-            loop.call_soon_threadsafe(loop.stop)
 
     def _fail(self, error: BaseException) -> None:
         """Stop the worker with an error, which run raises."""
@@ -192,8 +185,8 @@ class Worker:
         received = 0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: len(self._work) < self.slots or self._stopping.is_set())
-                free = self.slots - len(self._work)
+                self._changed.wait_for(lambda: self._free() > 0 or self._stopping.is_set())
+                free = self._free()
             if self._stopping.is_set():
                 return
             answer = self._api.repeat("POST", "/v1/work", {
@@ -206,6 +199,9 @@ class Worker:
             for task in answer["tasks"]:
                 self._begin(task)
 
+    def _free(self) -> int:
+        return min(self.slots - self._running, 2 * self.slots - len(self._work))
+
     def _begin(self, task: dict[str, Any]) -> None:
         attempt = Attempt(Job.of(task), task.get("fence") or f"{task['kind']}/{task['biz_id']}/{task['version']}")
         if self._exactly is None:
@@ -214,21 +210,25 @@ class Worker:
             if attempt.fence in self._work:
                 return  # given again
             self._work[attempt.fence] = attempt
+            self._running += 1
         self._queue.put(attempt)
 
     def _slot(self) -> None:
         while (attempt := self._queue.get()) is not None:
+            is_finished = False
             try:
                 if self._exactly is not None:
                     self._exactly.work(attempt)
                 elif not attempt.is_over.is_set():
-                    self._report(attempt, self.invoke(attempt))
+                    is_finished = self._report(attempt, self.invoke(attempt))
             except Ended:
                 pass
             except BaseException as error:
                 self._fail(error)
             with self._changed:
-                self._work.pop(attempt.fence, None)
+                self._running -= 1
+                if not is_finished:
+                    self._work.pop(attempt.fence, None)
                 self._changed.notify_all()
 
     def invoke(self, attempt: Attempt, *arguments: Any) -> Outcome:
@@ -274,25 +274,41 @@ class Worker:
             raise error
         return value
 
-    def _report(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Report an outcome until the server has answered, or the attempt is over."""
+    def _report(self, attempt: Attempt, outcome: Outcome) -> bool:
+        """Report an outcome until the server has answered, or the attempt is over. A success goes on its way: True."""
         if attempt.is_over.is_set():
-            return
+            return False
+        if outcome.verb == "finish":
+            self._finishes.add(attempt.body(**outcome.body), functools.partial(self._finished, attempt))
+            return True
         try:
-            self._end(outcome.verb, attempt, outcome.body)
+            self._api.repeat("POST", "/v1/work:" + outcome.verb, attempt.body(**outcome.body),
+                             pause=attempt.is_over.wait)
         except Problem as problem:
-            if problem.status not in (400, 413):
-                raise
-            attempt.job.log.warning("the server refuses the outcome: %s", problem)
-            self._end("fail", attempt, {"error": f"{outcome.verb} was refused: {problem}", "error_type": "Problem"})
+            self._refused(attempt, outcome.verb, problem)
+        return False
 
-    def _end(self, verb: str, attempt: Attempt, body: dict[str, Any]) -> None:
+    def _finished(self, attempt: Attempt, error: Exception | None) -> None:
+        """End an attempt whose success the server has answered."""
         try:
-            self._api.repeat("POST", "/v1/work:" + verb, attempt.body(**body), pause=attempt.is_over.wait)
-        except Problem as problem:
-            if problem.code != "attempt_ended":
-                raise
+            if isinstance(error, Problem) and not attempt.is_over.is_set():
+                self._refused(attempt, "finish", error)
+        except Ended:
+            pass
+        except BaseException as failure:
+            self._fail(failure)
+        with self._changed:
+            self._work.pop(attempt.fence, None)
+            self._changed.notify_all()
+
+    def _refused(self, attempt: Attempt, verb: str, problem: Problem) -> None:
+        if problem.code == "attempt_ended":
             attempt.job.log.warning("the outcome is not recorded: %s", problem)
+        elif problem.status in (400, 413) and verb != "fail":
+            attempt.job.log.warning("the server refuses the outcome: %s", problem)
+            self._report(attempt, Outcome("fail", {"error": f"{verb} was refused: {problem}", "error_type": "Problem"}))
+        else:
+            raise problem
 
     def _progress(self, attempt: Attempt, last: list[float], value: Any) -> None:
         attempt.job.check()
@@ -341,23 +357,23 @@ class Worker:
         with self._changed:
             self._changed.wait_for(lambda: not self._work, self.shutdown_timeout)
             left = list(self._work.values())
+        holds = [attempt.fence for attempt in left if not attempt.is_over.is_set()]
         for attempt in left:
             attempt.drop("shutdown")
         with self._changed:
             self._changed.wait_for(lambda: not self._work, 1.0 if left else 0.0)
         self._ended.set()
         self._answered.set()
+        self._finishes.close()
         for _ in range(self.slots):
             self._queue.put(None)
         patience = time.monotonic() + 5
         try:
             if self._exactly is not None:
                 self._exactly.renew("0 seconds")
-            self._api.repeat("POST", "/v1/work:release", {"session": self.session}, timeout=5.0,
-                             pause=lambda s: time.monotonic() + s > patience or self._sleep(s))
+            # Those that another process of serve has given, and then the session.
+            for held in [{"holds": holds}] * bool(holds and self._exactly is None) + [{}]:
+                self._api.repeat("POST", "/v1/work:release", {"session": self.session, **held}, timeout=5.0,
+                                 pause=until(patience))
         except Exception as error:
             log.warning("tasks are not given back, and go to other workers later: %s", error)
-
-    def _sleep(self, seconds: float) -> bool:
-        time.sleep(seconds)
-        return False
