@@ -34,3 +34,6 @@ func (h *Handler) Waiting() (requests, users int) {
 	defer h.hub.mu.Unlock()
 	return h.waiting.number(), h.hub.users
 }
+
+// CheckProtocol checks a client's version of the work protocol against a server's.
+func CheckProtocol(server, version string) error { return checkProtocol(server, version) }

@@ -16,8 +16,11 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/settings"
 	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/webhook"
 )
 
@@ -137,6 +140,91 @@ func TestPush(t *testing.T) {
 	}
 	if most.Load() > 2 {
 		t.Errorf("%d requests at a time", most.Load())
+	}
+}
+
+// A task that its server has accepted with 202 fails unless it is ended in time, even if that is shorter than the
+// time-out of a request.
+func TestPushAcceptedForTooLong(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	t.Cleanup(server.Close)
+	s.pushTo("a.pushed", server.URL, func(p *webhook.Push) {
+		p.Slots, p.AcceptedFor = 1, settings.Duration(time.Second)
+	})
+	for _, id := range []string{"1", "2"} { // the second needs the slot of the first
+		s.enqueue("a.pushed/"+id, `1`)
+	}
+	for _, id := range []string{"1", "2"} {
+		task := s.awaitState("a.pushed/"+id, ledger.StateRetrying)
+		if !strings.Contains(task.Error, "1s after the answer 202") {
+			t.Errorf("error %q", task.Error)
+		}
+	}
+}
+
+// A server that has answered 410 gets no further task until an operator resumes the kind.
+func TestPushToAServerThatIsGone(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	var requests atomic.Int64
+	var isBack atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		if !isBack.Load() {
+			w.WriteHeader(http.StatusGone)
+		}
+	}))
+	t.Cleanup(server.Close)
+	s.pushTo("a.pushed", server.URL, func(p *webhook.Push) {
+		p.Slots, p.Retry = 1, &ledger.RetryPolicy{Ladder: []time.Duration{0, 0, 0}}
+	})
+	for i := range 5 {
+		s.enqueue(fmt.Sprintf("a.pushed/%d", i), `1`)
+	}
+	var paused []operator.PausedKind
+	for begun := time.Now(); len(paused) == 0; time.Sleep(10 * time.Millisecond) {
+		var err error
+		paused, err = operator.ReadPaused(t.Context(), s.owner(), "", 10)
+		if err != nil || time.Since(begun) > time.Minute {
+			t.Fatal(paused, err)
+		}
+	}
+	if p := paused[0]; p.Kind != "a.pushed" || !strings.Contains(p.Reason, "410 Gone") {
+		t.Errorf("%+v", p)
+	}
+	failed := s.awaitFailure("a.pushed/0")
+	if !strings.Contains(failed.ErrorText(), "410") {
+		t.Errorf("error %q", failed.ErrorText())
+	}
+	before := requests.Load()
+	isBack.Store(true)
+	if before > 2 {
+		t.Errorf("%d requests to a server that is gone", before)
+	}
+	if _, err := s.owner().Exec(t.Context(), "delete from taskledger.pause"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		s.awaitState(fmt.Sprintf("a.pushed/%d", i), ledger.StateSucceeded)
+	}
+}
+
+// awaitFailure waits until an attempt at a task has failed, and returns the event.
+func (s *workServer) awaitFailure(key string) ledger.Event {
+	s.t.Helper()
+	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventFailed}, Limit: 1}
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		newest, err := ledger.NewestOf(s.t.Context(), s.db, ledgertest.Key(s.t, key), o)
+		if err != nil || time.Since(begun) > time.Minute {
+			s.t.Fatalf("%s has not failed: %v", key, err)
+		}
+		if len(newest) > 0 {
+			return newest[0]
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func (c *caller) ask(a wire.Ask) (workers.RemoteAsk, error) {
 	ask := workers.RemoteAsk{Worker: a.Worker, Session: a.Session, Kinds: a.Kinds,
 		Guarantee: workers.Guarantee(a.Guarantee), Limit: a.Limit, Wait: workWait, Received: a.Received,
 		Timeout: workTimeout}
-	if err := checkProtocol(a.Protocol); err != nil {
+	if err := checkProtocol(wire.Protocol, a.Protocol); err != nil {
 		return ask, err
 	}
 	if !workerRule.MatchString(a.Worker) {
@@ -160,17 +160,17 @@ func (c *caller) mayWorkOn(k ledger.Kind) error {
 	return nil
 }
 
-// checkProtocol returns an error unless the server answers clients of a version of the protocol: of its major version,
-// and of its minor version or an earlier one.
-func checkProtocol(version string) error {
+// checkProtocol returns an error unless a server of one version of the protocol answers clients of another version: of
+// its major version, and of its minor version or an earlier one.
+func checkProtocol(server, version string) error {
 	if version == "" {
 		return nil
 	}
-	ours, theirs := parseProtocol(wire.Protocol), parseProtocol(version)
+	ours, theirs := parseProtocol(server), parseProtocol(version)
 	if theirs != nil && theirs[0] == ours[0] && theirs[1] <= ours[1] {
 		return nil
 	}
-	p := invalid("protocol", "must be %s, or an earlier minor version, got %s", wire.Protocol,
+	p := invalid("protocol", "must be %s, or an earlier minor version, got %s", server,
 		printable.Short(version, 80))
 	if p.Cure = "upgrade the server, or use an older client"; theirs != nil && theirs[0] < ours[0] {
 		p.Cure = "upgrade the client"

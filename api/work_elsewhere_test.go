@@ -147,7 +147,7 @@ func TestForgedFence(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 	}
-	for _, task := range []wire.WorkTask{task, second} {
+	for _, task := range []wire.Task{task, second} {
 		if state := there.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
 			t.Error(state)
 		}
@@ -161,7 +161,7 @@ func TestHeartbeatAtAnotherProcess(t *testing.T) {
 	for _, id := range []string{"held", "cancelled", "timeout", "released"} {
 		here.enqueue("a.b/"+id, `1`)
 	}
-	tasks := map[string]wire.WorkTask{}
+	tasks := map[string]wire.Task{}
 	ask := askFor(1, "a.b")
 	ask.Limit, ask.Timeout = 1, 4
 	for range 4 {

@@ -151,6 +151,62 @@ func TestDrainOfWork(t *testing.T) {
 	other.end("finish", wire.Finish{AttemptRef: next.Ref()})
 }
 
+// The deadline of a task ends its attempt: the heartbeat names it, and the task has expired.
+func TestDeadlineOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	by := time.Now().Add(3 * time.Second)
+	a := s.call(api.Operator, "POST", "/v1/tasks",
+		fmt.Sprintf(`{"kind": "a.b", "biz_id": "1", "finish_by": %q}`, by.UTC().Format(time.RFC3339Nano)))
+	if a.status != http.StatusCreated {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	task, _ := s.one(askFor(1, "a.b"))
+	if !task.FinishBy.Equal(by.Truncate(time.Microsecond)) {
+		t.Errorf("finish_by %s, want %s", task.FinishBy, by)
+	}
+	var ended []client.Ended
+	for begun := time.Now(); len(ended) == 0 && time.Since(begun) < time.Minute; time.Sleep(10 * time.Millisecond) {
+		ended = decode[client.Beaten](s.server, s.post(api.Worker, "/v1/work:heartbeat",
+			client.Heartbeat{Session: session(1), Holds: []string{task.Fence}}), http.StatusOK).Ended
+	}
+	if len(ended) != 1 || ended[0].Reason != "deadline" || time.Now().Before(by) {
+		t.Errorf("%s before the deadline: %+v", time.Until(by), ended)
+	}
+	s.awaitState("a.b/1", ledger.StateExpired)
+	s.wantEnded(api.Worker, "finish", client.Finish{AttemptRef: task.Ref()})
+}
+
+// The NATS server alone is restarted: outcomes do not need it, and later tasks are given.
+func TestNATSRestartsUnderWork(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	s.enqueue("a.b/1", `1`)
+	task, got := s.one(askFor(1, "a.b"))
+	s.natsServer.Stop()
+	if state := s.end("finish", client.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
+		t.Error(state)
+	}
+	s.enqueue("a.b/2", `1`)
+	next := make(chan client.Asked)
+	ask := askFor(1, "a.b")
+	ask.Received = got.Batch
+	go func() { next <- s.ask(ask) }()
+	s.awaitWaitingAtLeast(1)
+	if err := s.natsServer.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	later := <-next
+	for begun := time.Now(); len(later.Tasks) == 0; later = s.ask(ask) {
+		if ask.Received = later.Batch; time.Since(begun) > time.Minute {
+			t.Fatal("no task after the restart")
+		}
+	}
+	if state := s.end("finish", client.Finish{AttemptRef: later.Tasks[0].Ref()}); state != ledger.StateSucceeded {
+		t.Error(state)
+	}
+}
+
 // A concurrency limit holds for workers over HTTP.
 func TestConcurrencyLimitOverHTTP(t *testing.T) {
 	t.Parallel()

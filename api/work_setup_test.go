@@ -24,8 +24,9 @@ import (
 // workServer is an API that gives out work.
 type workServer struct {
 	*server
-	nats string // address of the NATS server
-	work *workers.Gateway
+	nats       string // address of the NATS server
+	natsServer *natsserver.Server
+	work       *workers.Gateway
 }
 
 // term is the time after which a worker that does not report is lost. Tests wait for it.
@@ -41,7 +42,9 @@ func serveWork(t testing.TB, term time.Duration) *workServer {
 	}
 	t.Cleanup(func() { _ = nats.Close() })
 	startDispatcher(t, db, nats.URL())
-	return serveMoreWork(t, db, nats.URL(), term)
+	s := serveMoreWork(t, db, nats.URL(), term)
+	s.natsServer = nats
+	return s
 }
 
 // serveMoreWork starts another API that gives out work.

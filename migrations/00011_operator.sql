@@ -330,6 +330,24 @@ $$;
 comment on function taskledger_internal.pause_receiver(text) is
   'Pauses the deliveries of a receiver of webhooks that has answered 410 Gone, unless they are paused.';
 
+-- A kind whose tasks are sent to a server which has answered 410 Gone. With its owner's rights: a login that may work
+-- on the kind may pause it for this reason alone. Index: primary key of pause.
+-- +goose StatementBegin
+create function taskledger_internal.pause_pushed(kind text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform taskledger_internal.check_kinds(array[pause_pushed.kind], true);
+  insert into taskledger.pause (kind, actor, reason)
+  values (pause_pushed.kind, session_user, 'the server of its tasks has answered 410 Gone')
+  on conflict on constraint pause_pkey do nothing;
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.pause_pushed(text) is
+  'Pauses a kind whose tasks are sent to a server that has answered 410 Gone, unless it is paused.';
+
 -- Locks nothing. Indexes: primary keys. On task_count, a loose scan that goes backwards, so that it lands on the newest
 -- row of each total. On task, at most max_aged rows of a kind whose totals are no higher, else none. Without jit: the
 -- estimated cost grows with the number of kinds, and PostgreSQL would compile the query at each execution.

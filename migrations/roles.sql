@@ -74,6 +74,7 @@ grant update (alive_until, term, detail, login) on taskledger.lease to worker;
 grant execute on function taskledger_internal.release_relay, taskledger_internal.bound_leases to relay;
 grant execute on function taskledger_internal.remove_lease, taskledger_internal.sweep_leases to worker;
 grant execute on function taskledger_internal.fence_key, taskledger_internal.hold_session,
+   taskledger_internal.pause_pushed,
    taskledger_internal.session_holds_ms to worker;
 grant insert, delete on taskledger.cursor to relay;
 grant execute on function taskledger_internal.thin_moments to relay;

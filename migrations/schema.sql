@@ -4818,6 +4818,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.passes_if_dead(meta json) IS 'Returns whether the next task in line begins if a task with this meta is dead.';
 
+CREATE FUNCTION taskledger_internal.pause_pushed(kind text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform taskledger_internal.check_kinds(array[pause_pushed.kind], true);
+  insert into taskledger.pause (kind, actor, reason)
+  values (pause_pushed.kind, session_user, 'the server of its tasks has answered 410 Gone')
+  on conflict on constraint pause_pkey do nothing;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.pause_pushed(kind text) IS 'Pauses a kind whose tasks are sent to a server that has answered 410 Gone, unless it is paused.';
+
 CREATE FUNCTION taskledger_internal.pause_receiver(receiver text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'

@@ -24,7 +24,7 @@ type Push struct {
 	// It is also the worker's name. Default: push.
 	Caller string `json:"caller"`
 	Slots  int    `json:"slots"` // requests and accepted tasks at a time, in each process. Default: 8.
-	// AcceptedFor is how long a task that was accepted with 202 may take. Default: 15 min.
+	// AcceptedFor is how long a task may take after an answer 202, at least 1 s. Default: 15 min.
 	AcceptedFor settings.Duration `json:"accepted_for"`
 	// Retry is the policy of tasks without their own. Default: n⁴ seconds after the n-th failure, and 25 attempts.
 	Retry *ledger.RetryPolicy `json:"retry"`
@@ -83,7 +83,7 @@ func (p Push) faults() (faults []error) {
 	if p.Slots < 0 || p.Slots > maxSlots {
 		fault("slots", fmt.Sprint(p.Slots), "must be between 1 and %d", maxSlots)
 	}
-	if t := time.Duration(p.AcceptedFor); t < 0 || t > maxAccepted {
+	if t := time.Duration(p.AcceptedFor); t != 0 && t < time.Second || t > maxAccepted {
 		fault("accepted_for", t.String(), "must be between 1s and %s", maxAccepted)
 	}
 	if p.Retry != nil {

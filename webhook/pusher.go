@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +25,9 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
+
+//go:embed sql/pause_pushed.sql
+var pausePushedSQL string
 
 // PusherConfig configures a [Pusher].
 type PusherConfig struct {
@@ -40,7 +46,7 @@ type PusherConfig struct {
 // Any 2xx answer but 202 ends the attempt as a success, with the body as result if it is JSON of at most 256 KiB and
 // 512 levels. With 202 the attempt goes on until the server ends it by the calls of docs/work-over-http.md, with a
 // token named [Push].Caller. Another answer, or no whole one in time, is a failure; Retry-After delays the retry and
-// never shortens it.
+// never shortens it. 410 Gone also pauses the kind, until an operator resumes it.
 //
 // The webhook-id is the same for each attempt of a run of a task.
 type Pusher struct {
@@ -76,7 +82,7 @@ func (p *Pusher) Run(ctx context.Context) error {
 		one = one.withDefaults()
 		k := &pushedKind{
 			Push: one, pusher: p, session: rand.Text(), slots: make(chan struct{}, one.Slots),
-			sender: one.sender(one.Slots), held: make(map[string]context.CancelFunc),
+			sender: one.sender(one.Slots), held: make(map[string]func()),
 		}
 		all.Go(func() { k.run(ctx) })
 	}
@@ -95,7 +101,7 @@ type pushedKind struct {
 	requests sync.WaitGroup
 
 	mu   sync.Mutex
-	held map[string]context.CancelFunc // by fence, guarded by mu
+	held map[string]func() // by fence, guarded by mu; each ends the work on its task
 }
 
 // askFor is how long one request for tasks waits.
@@ -108,11 +114,12 @@ func (k *pushedKind) run(ctx context.Context) {
 	defer stop()
 	go k.beat(lasting)
 	defer k.sender.client.Close()
+	defer k.endAll()
 	defer k.requests.Wait()
 	work := k.pusher.config.Work
 	ask := workers.RemoteAsk{
 		Worker: "push", Session: k.session, Kinds: []ledger.Kind{k.Kind}, Guarantee: workers.AtLeastOnce, Wait: askFor,
-		Timeout: max(time.Duration(k.AcceptedFor), time.Duration(k.Timeout)+grace),
+		Timeout: time.Duration(k.AcceptedFor) + time.Duration(k.Timeout) + grace, // see accept
 	}
 	for ctx.Err() == nil {
 		select {
@@ -180,6 +187,57 @@ func (k *pushedKind) end(fence string) {
 	}
 }
 
+// endAll releases the slots of all tasks. The gateway gives them back.
+func (k *pushedKind) endAll() {
+	k.mu.Lock()
+	fences := slices.Collect(maps.Keys(k.held))
+	k.mu.Unlock()
+	for _, f := range fences {
+		k.end(f)
+	}
+}
+
+// accept lets an attempt continue that its server has accepted, for at most AcceptedFor.
+func (k *pushedKind) accept(t workers.RemoteTask) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	stop, isHeld := k.held[t.Fence]
+	if !isHeld { // it is over
+		return
+	}
+	limit := time.Duration(k.AcceptedFor)
+	timer := time.AfterFunc(limit, func() {
+		late := fmt.Errorf("%w %s after the answer 202", workers.ErrTimeout, limit)
+		k.conclude(context.Background(), workers.RemoteOutcome{RemoteAttempt: t.RemoteAttempt, Err: k.failure(t, late)})
+	})
+	k.held[t.Fence] = func() { timer.Stop(); stop() }
+}
+
+// conclude records an outcome and releases the slot of its task.
+func (k *pushedKind) conclude(ctx context.Context, o workers.RemoteOutcome) {
+	if state := k.pusher.config.Work.End(ctx, k.Caller, o)[0]; state.Err != nil && ctx.Err() == nil {
+		k.pusher.config.Logger.WarnContext(ctx, "cannot record the outcome of a task that was sent",
+			"kind", string(k.Kind), "biz_id", string(o.BizID), "error", state.Err)
+	}
+	k.end(o.Fence)
+}
+
+// pause pauses the kind, whose server has answered 410 Gone, until an operator resumes it. The task keeps its slot
+// until the pause is noticed, so that no other is sent.
+func (k *pushedKind) pause(ctx context.Context, gone error) {
+	isNew := false
+	log := k.pusher.config.Logger.With("kind", string(k.Kind))
+	if _, err := pgquery.Row(ctx, k.pusher.config.DB, pausePushedSQL, []any{string(k.Kind)}, &isNew); err != nil {
+		log.WarnContext(ctx, "cannot pause the kind", "error", pgerr.Explain("pause the kind", err))
+		return
+	}
+	if isNew {
+		err := fmt.Errorf("%w; when it answers again: taskledger resume kind %s", gone, k.Kind)
+		log.ErrorContext(ctx, "the kind is paused; its tasks wait", "error", err)
+	}
+	_ = loop.Sleep(ctx, noticed) // an error means that the attempt ends
+}
+
 // pushed is the data of a request.
 type pushed struct {
 	Kind     ledger.Kind     `json:"kind"`
@@ -195,21 +253,25 @@ type pushed struct {
 // push sends a task and records the outcome, unless it is accepted.
 func (k *pushedKind) push(ctx context.Context, t workers.RemoteTask) {
 	reply, err := k.send(ctx, t)
-	if err == nil && reply.Status == http.StatusAccepted || ctx.Err() != nil {
-		return // beat ends it
+	if ctx.Err() != nil {
+		return // beat has ended it
+	}
+	if err == nil && reply.Status == http.StatusAccepted {
+		k.accept(t)
+		return
 	}
 	o := workers.RemoteOutcome{RemoteAttempt: t.RemoteAttempt}
+	var status *post.StatusError
 	switch {
 	case err != nil:
+		if errors.As(err, &status) && status.Status == http.StatusGone {
+			k.pause(ctx, err)
+		}
 		o.Err = k.failure(t, err)
 	case ledger.IsJSON(reply.Body) && string(bytes.TrimSpace(reply.Body)) != "null":
 		o.Result = reply.Body
 	}
-	if state := k.pusher.config.Work.End(ctx, k.Caller, o)[0]; state.Err != nil && ctx.Err() == nil {
-		k.pusher.config.Logger.WarnContext(ctx, "cannot record the outcome of a task that was sent",
-			"kind", string(k.Kind), "biz_id", string(t.BizID), "error", state.Err)
-	}
-	k.end(t.Fence)
+	k.conclude(ctx, o)
 }
 
 // maxPushReply is the greatest body that becomes a result: the bound of results.
