@@ -22,7 +22,7 @@
 //   - metrics: for [Options]; health/probe for orchestrators
 //   - tracing, for [Options], and watermill: modules of their own
 //   - api and api/client: the HTTP API as an http.Handler, and its client for programs without the database; webhook
-//     sends events to HTTP servers
+//     verifies the requests that taskledger sends
 //   - projector and health: tables of tasks, and the conditions that an operator acts on
 //
 // README.md is the introduction and ARCHITECTURE.md the map.

@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/settings"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -27,19 +28,19 @@ import (
 const pushSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 // pushTo runs a pusher of a kind until the test ends.
-func (s *workServer) pushTo(kind ledger.Kind, url string, change func(*webhook.Push)) {
+func (s *workServer) pushTo(kind ledger.Kind, url string, change func(*webhooks.Push)) {
 	s.t.Helper()
 	secret := filepath.Join(s.t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(pushSecret), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	p := webhook.Push{Kind: kind, Endpoint: webhook.Endpoint{URL: url, SecretFile: secret,
+	p := webhooks.Push{Kind: kind, Endpoint: webhooks.Endpoint{URL: url, SecretFile: secret,
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 	if change != nil {
 		change(&p)
 	}
-	pusher, err := webhook.NewPusher(webhook.PusherConfig{DB: s.db, Work: s.work,
-		File: webhook.PushFile{Push: []webhook.Push{p}}})
+	pusher, err := webhooks.NewPusher(webhooks.PusherConfig{DB: s.db, Work: s.work,
+		File: webhooks.PushFile{Push: []webhooks.Push{p}}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestPush(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	s.pushTo("a.pushed", server.URL, func(p *webhook.Push) { p.Slots = 2 })
+	s.pushTo("a.pushed", server.URL, func(p *webhooks.Push) { p.Slots = 2 })
 	for _, id := range []string{"json", "text", "deep", "part", "later", "bad", "busy", "1", "2", "3", "4"} {
 		s.enqueue("a.pushed/"+id, `{"n": 1}`)
 	}
@@ -152,7 +153,7 @@ func TestPushAcceptedForTooLong(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	t.Cleanup(server.Close)
-	s.pushTo("a.pushed", server.URL, func(p *webhook.Push) {
+	s.pushTo("a.pushed", server.URL, func(p *webhooks.Push) {
 		p.Slots, p.AcceptedFor = 1, settings.Duration(time.Second)
 	})
 	for _, id := range []string{"1", "2"} { // the second needs the slot of the first
@@ -179,7 +180,7 @@ func TestPushToAServerThatIsGone(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	s.pushTo("a.pushed", server.URL, func(p *webhook.Push) {
+	s.pushTo("a.pushed", server.URL, func(p *webhooks.Push) {
 		p.Slots, p.Retry = 1, &ledger.RetryPolicy{Ladder: []time.Duration{0, 0, 0}}
 	})
 	for i := range 5 {
@@ -235,12 +236,12 @@ func TestPushToPrivateAddresses(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request") }))
 	t.Cleanup(server.Close)
 	url := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
-	s.pushTo("a.pushed", url, func(p *webhook.Push) { p.Allow = nil })
+	s.pushTo("a.pushed", url, func(p *webhooks.Push) { p.Allow = nil })
 	s.enqueue("a.pushed/1", `1`)
 	if task := s.awaitState("a.pushed/1", ledger.StateRetrying); !strings.Contains(task.Error, "is not public") {
 		t.Errorf("error %q", task.Error)
 	}
-	_, err := webhook.ParsePush([]byte(`{"push": [{"kind": "a b", "url": "ftp://x", "slots": -1, "accepted_for": "-1s",
+	_, err := webhooks.ParsePush([]byte(`{"push": [{"kind": "a b", "url": "ftp://x", "slots": -1, "accepted_for": "-1s",
 		"caller": "/"}, {"kind": "taskledger.alarm", "url": "https://example.com"}]}`))
 	for _, field := range []string{"push[0].kind", "push[0].url", "push[0].slots", "push[0].caller",
 		"push[0].secret_file", "push[0].accepted_for", "push[1].kind"} {

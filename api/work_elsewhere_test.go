@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -193,7 +194,7 @@ func TestHeartbeatAtAnotherProcess(t *testing.T) {
 	if again, _ := here.one(ask); again.BizID != "released" || again.Attempt != 2 {
 		t.Errorf("%+v", again)
 	}
-	here.call(api.Operator, "DELETE", wire.Path(ledgertest.Key(t, "a.b/cancelled")), "")
+	here.call(api.Operator, "DELETE", client.Path(ledgertest.Key(t, "a.b/cancelled")), "")
 	if ended := beat("held", "cancelled", "timeout"); ended["cancelled"] != "cancelled" || len(ended) != 1 {
 		t.Errorf("ended %v", ended)
 	}

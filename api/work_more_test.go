@@ -165,16 +165,16 @@ func TestDeadlineOverHTTP(t *testing.T) {
 	if !task.FinishBy.Equal(by.Truncate(time.Microsecond)) {
 		t.Errorf("finish_by %s, want %s", task.FinishBy, by)
 	}
-	var ended []client.Ended
+	var ended []wire.Ended
 	for begun := time.Now(); len(ended) == 0 && time.Since(begun) < time.Minute; time.Sleep(10 * time.Millisecond) {
-		ended = decode[client.Beaten](s.server, s.post(api.Worker, "/v1/work:heartbeat",
-			client.Heartbeat{Session: session(1), Holds: []string{task.Fence}}), http.StatusOK).Ended
+		ended = decode[wire.Beaten](s.server, s.post(api.Worker, "/v1/work:heartbeat",
+			wire.Heartbeat{Session: session(1), Holds: []string{task.Fence}}), http.StatusOK).Ended
 	}
 	if len(ended) != 1 || ended[0].Reason != "deadline" || time.Now().Before(by) {
 		t.Errorf("%s before the deadline: %+v", time.Until(by), ended)
 	}
 	s.awaitState("a.b/1", ledger.StateExpired)
-	s.wantEnded(api.Worker, "finish", client.Finish{AttemptRef: task.Ref()})
+	s.wantEnded(api.Worker, "finish", wire.Finish{AttemptRef: task.Ref()})
 }
 
 // The NATS server alone is restarted: outcomes do not need it, and later tasks are given.
@@ -184,11 +184,11 @@ func TestNATSRestartsUnderWork(t *testing.T) {
 	s.enqueue("a.b/1", `1`)
 	task, got := s.one(askFor(1, "a.b"))
 	s.natsServer.Stop()
-	if state := s.end("finish", client.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
+	if state := s.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
 		t.Error(state)
 	}
 	s.enqueue("a.b/2", `1`)
-	next := make(chan client.Asked)
+	next := make(chan wire.Asked)
 	ask := askFor(1, "a.b")
 	ask.Received = got.Batch
 	go func() { next <- s.ask(ask) }()
@@ -202,7 +202,7 @@ func TestNATSRestartsUnderWork(t *testing.T) {
 			t.Fatal("no task after the restart")
 		}
 	}
-	if state := s.end("finish", client.Finish{AttemptRef: later.Tasks[0].Ref()}); state != ledger.StateSucceeded {
+	if state := s.end("finish", wire.Finish{AttemptRef: later.Tasks[0].Ref()}); state != ledger.StateSucceeded {
 		t.Error(state)
 	}
 }

@@ -1,7 +1,7 @@
 -- Changes of tasks by operators and producers, and the kinds that are paused.
 -- Owner: package internal/operator; of the changes, package ledger.
 --
---   pause  written and read by operator; the deliveries of a receiver that is gone are paused by package webhook
+--   pause  written and read by operator; the deliveries of a receiver that is gone are paused by internal/webhooks
 --
 -- Workers read the view paused_kinds.
 

@@ -98,7 +98,7 @@ type Config struct {
 	// Drain is called when ctx is done, while the HTTP server still answers; it may wait for requests that end work.
 	// Default: the HTTP server stops at once.
 	Drain func()
-	// Push sends tasks to HTTP servers until its ctx is done: a webhook.Pusher. Default: none are sent.
+	// Push sends tasks to HTTP servers until its ctx is done, see [PushTasks]. Default: none are sent.
 	Push func(ctx context.Context) error
 	// Console makes the handler of all other paths; report reads the state of the services. Default: other paths
 	// are not found.

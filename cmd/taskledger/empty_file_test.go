@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/alarm"
-	"github.com/taskledger/taskledger/webhook"
+	"github.com/taskledger/taskledger/internal/webhooks"
 )
 
 // A file of receivers that is empty, as a failed template leaves it, is refused: it would end all alarms and webhooks.
@@ -15,7 +15,7 @@ func TestEmptyFilesOfReceiversAreRefused(t *testing.T) {
 	t.Parallel()
 	for what, parse := range map[string]func([]byte) error{
 		"alarms":   func(text []byte) error { _, err := alarm.Parse(text); return err },
-		"webhooks": func(text []byte) error { _, err := webhook.Parse(text); return err },
+		"webhooks": func(text []byte) error { _, err := webhooks.Parse(text); return err },
 	} {
 		for _, text := range []string{"", "\n", "# a comment\n", "---\n", "null", "{}", "[]", "receivers:\n",
 			"receivers: []\n", "receivers: null\n"} {

@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
-	"github.com/taskledger/taskledger/webhook"
+	"github.com/taskledger/taskledger/internal/webhooks"
+	"github.com/taskledger/taskledger/services"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -35,13 +36,13 @@ In NATS it is the user worker, in the database a login with the roles producer, 
 			if err != nil {
 				return err
 			}
-			f, err := webhook.Parse(text)
+			f, err := webhooks.Parse(text)
 			if err != nil {
 				return err
 			}
 			a.natsUser = natsconfig.Worker
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return serveWebhooks(ctx, a, pool, f)
+				return serveWebhooks(ctx, a, pool, f, text)
 			})
 		},
 	}
@@ -59,28 +60,19 @@ func (a *app) pusher(file string, work *workers.Gateway, db *pgxpool.Pool) (func
 	if err != nil {
 		return nil, err
 	}
-	f, err := webhook.ParsePush(text)
-	if err != nil {
+	if _, err := webhooks.ParsePush(text); err != nil {
 		return nil, err
 	}
 	log := a.log.With("service", "push")
-	p, err := webhook.NewPusher(webhook.PusherConfig{DB: db, Work: work, File: f, Logger: log})
-	if err != nil {
-		return nil, err
-	}
-	return p.Run, nil
+	return func(ctx context.Context) error { return services.PushTasks(ctx, db, work, text, log) }, nil
 }
 
-func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhook.File) error {
+func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhooks.File, text []byte) error {
 	nc, err := a.connectNATS(true)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	s, err := webhook.New(webhook.Config{DB: pool, NATS: nc, File: f, Logger: a.log.With("service", "webhook")})
-	if err != nil {
-		return err
-	}
 	var answer struct {
 		Receivers []string `json:"receivers"`
 	}
@@ -89,11 +81,11 @@ func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhook.Fi
 	}
 	if err := a.print(answer, func(w io.Writer) {
 		for _, name := range answer.Receivers {
-			renderFields(w, [2]string{"receiver", name}, [2]string{"subscriber", webhook.Subscriber(name)},
-				[2]string{"deliveries", string(webhook.Kind(name))})
+			renderFields(w, [2]string{"receiver", name}, [2]string{"subscriber", webhooks.Subscriber(name)},
+				[2]string{"deliveries", string(webhooks.Kind(name))})
 		}
 	}); err != nil {
 		return err
 	}
-	return s.Run(ctx)
+	return services.SendWebhooks(ctx, pool, nc, text, a.log.With("service", "webhook"))
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/webhook"
 )
@@ -144,7 +145,7 @@ func TestKilledWebhooksLoseNothing(t *testing.T) {
 	}
 	start()
 	await("all events are delivered", func() bool { events, _ := r.count(); return events == len(want) })
-	deliveries := "/v1/tasks?limit=1000&kind=" + string(webhook.Kind("shop"))
+	deliveries := "/v1/tasks?limit=1000&kind=" + string(webhooks.Kind("shop"))
 	await("all deliveries have succeeded", func() bool {
 		return strings.Count(s.send(http.MethodGet, deliveries+"&state=succeeded", ""), `"biz_id"`) >= len(want)
 	})

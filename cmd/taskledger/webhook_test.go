@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/taskledger/taskledger/webhook"
+	"github.com/taskledger/taskledger/internal/webhooks"
 )
 
 // The file in docs/webhooks.md is valid.
@@ -40,10 +40,10 @@ func TestWebhooksInDocs(t *testing.T) {
 	if len(blocks) != 2 {
 		t.Fatalf("%d blocks", len(blocks))
 	}
-	if f, err := webhook.Parse(blocks[0]); err != nil || len(f.Receivers) != 1 {
+	if f, err := webhooks.Parse(blocks[0]); err != nil || len(f.Receivers) != 1 {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if f, err := webhook.ParsePush(blocks[1]); err != nil || len(f.Push) != 1 {
+	if f, err := webhooks.ParsePush(blocks[1]); err != nil || len(f.Push) != 1 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -18,11 +18,11 @@ import (
 
 	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/webhook"
 )
 
 // patience is the timeout of conditions that normally hold within milliseconds.
@@ -236,7 +236,7 @@ func (h *webhookServer) got() []request {
 
 // receiver returns the server as a receiver.
 func (h *webhookServer) receiver(name string) alarm.Receiver {
-	return alarm.Receiver{Name: name, Webhook: &webhook.Endpoint{
+	return alarm.Receiver{Name: name, Webhook: &webhooks.Endpoint{
 		URL: h.server.URL + "/?token=hush", SecretFile: file(h.t, "secret", secret+"\n"),
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	}}

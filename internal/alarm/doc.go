@@ -29,7 +29,7 @@
 // The watcher appends started, then succeeded or failed, as for any task. It retries a failed delivery eight times
 // within two hours, by the database's clock. It delivers itself and not through a worker pool, because alarms must
 // arrive while relay, JetStream or projector are unavailable: a delivery needs PostgreSQL only. A webhook is sent and
-// signed as all others are ([webhook.Endpoint]), without its subscribers and workers.
+// signed as all others are ([webhooks.Endpoint]), without its subscribers and workers.
 //
 // Any number of watchers may run. The watcher that serves a receiver holds the lock of a row in an open transaction,
 // which ends with its process or its connection. The key of an alarm contains the next number, so only one of two

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/webhook"
 )
 
 // timeout is the timeout of one delivery.
@@ -18,8 +18,8 @@ type Receiver struct {
 	Name string `json:"name"` // words of A-Z a-z 0-9 _ - joined by dots; its alarms are "<name>/<number>"
 	Mail *Mail  `json:"mail"`
 	// Webhook gets requests of type [Kind] whose data is a [Message]. Its Timeout is at most 30 s. Default: 30 s.
-	Webhook *webhook.Endpoint `json:"webhook"`
-	Command []string          `json:"command"` // program and arguments; its stdin is a [Message]
+	Webhook *webhooks.Endpoint `json:"webhook"`
+	Command []string           `json:"command"` // program and arguments; its stdin is a [Message]
 }
 
 // maxName leaves room for the number in a biz_id.
@@ -78,7 +78,7 @@ func (r Receiver) sendWebhook(ctx context.Context, m Message) error {
 		endpoint.Timeout = Duration(timeout)
 	}
 	name := strings.ReplaceAll(m.Alarm, ".", "/") // an id must not contain dots; a receiver's name contains no slash
-	return endpoint.Send(ctx, webhook.Message{
+	return endpoint.Send(ctx, webhooks.Message{
 		ID: fmt.Sprintf("alarm_%s_%s_%d", m.Ledger, name, m.At.UnixMicro()), Type: string(Kind), At: m.At, Data: m,
 	})
 }

@@ -23,8 +23,9 @@ var rules = []rule{
 	},
 	{
 		pkg: "/services",
-		may: []string{"/ledger/...", "/outbox", "/projector", "/internal/scheduler", "/internal/dispatcher",
-			"/health/...", "/metrics", "/internal/alarm", "/internal/seal/...", "/internal/broker",
+		may: []string{"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
+			"/health/...", "/metrics", "/internal/webhooks", "/internal/alarm", "/internal/seal/...",
+			"/internal/broker",
 			"/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
 		reason: "the other door: it puts the services together, and no package of the library imports it",
@@ -74,7 +75,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/internal/seal/sealer",
-		may: []string{"/ledger", "/ledger/feed", "/internal/seal", "/webhook", "/internal/fault", "/internal/lease",
+		may: []string{"/ledger", "/ledger/feed", "/internal/seal", "/internal/webhooks", "/internal/fault",
+			"/internal/lease",
 			"/internal/loop", "/internal/secret", "/internal/settings", pgx},
 		reason: "the seal as a service: it needs PostgreSQL, and HTTP for witnesses and webhooks",
 	},
@@ -223,7 +225,8 @@ var rules = []rule{
 	{
 		pkg: "/health",
 		may: []string{"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
-			"/internal/dispatcher", "/internal/scheduler", "/internal/operator", "/webhook", "/internal/cache",
+			"/internal/dispatcher", "/internal/scheduler", "/internal/operator", "/internal/webhooks",
+			"/internal/cache",
 			"/internal/lists",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream",
 			nats},
@@ -251,7 +254,7 @@ var rules = []rule{
 		pkg: "/internal/alarm",
 		may: []string{"/ledger", "/ledger/periodic", "/health", "/internal/operator", "/internal/fault",
 			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
-			"/internal/secret", "/internal/settings", "/webhook", pgx, goMail},
+			"/internal/secret", "/internal/settings", "/internal/webhooks", pgx, goMail},
 		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
 	},
 	{
@@ -314,13 +317,15 @@ var rules = []rule{
 	{pkg: "/internal/poolertest", may: []string{"/internal/reserve", pgx}, reason: "a helper of tests of any package"},
 	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
 	{
-		pkg: "/webhook",
+		pkg: "/internal/webhooks",
 		may: []string{"/ledger", "/outbox", "/workers", "/internal/lists",
 			"/internal/loop", "/internal/pgarray",
 			"/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret",
-			"/internal/settings", pgx, nats},
+			"/internal/settings", "/internal/signature", pgx, nats},
 		reason: "a subscriber whose deliveries are tasks: it is above both, as a program of users",
 	},
+	{pkg: "/webhook", may: []string{"/internal/signature"}, reason: "a receiver in Go needs no other package"},
+	{pkg: "/internal/signature", may: nil, reason: "a format of Standard Webhooks, and no more"},
 	{pkg: "/internal/post", may: []string{"/internal/printable"}, reason: "a request is sent in one way"},
 	{pkg: "/internal/lists", may: []string{"/ledger"}, reason: "the limit of a list is checked in one way"},
 	{pkg: "/internal/nextrun", may: []string{"/ledger"}, reason: "the task of a run that waits is named in one way"},
@@ -402,7 +407,7 @@ var rules = []rule{
 	{
 		pkg: "/cmd/taskledger",
 		may: []string{"/services", "/cmd/taskledger/internal/...", "/api", "/console", "/ledger/...", "/outbox",
-			"/workers/...", "/projector", "/webhook", "/health/...",
+			"/workers/...", "/projector", "/internal/webhooks", "/health/...",
 			"/metrics", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, "golang.org/x/term"},
 		reason: "the command wires everything",
 	},
@@ -440,8 +445,9 @@ type ban struct {
 }
 
 var library = []string{"/ledger", "/ledger/archive", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers",
-	"/internal/scheduler", "/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer", "/health",
-	"/internal/alarm", "/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
+	"/internal/scheduler", "/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer",
+	"/health", "/internal/alarm", "/health/probe", "/projector", "/webhook", "/internal/webhooks", "/api",
+	"/api/client", "/console"}
 
 var bans = []ban{
 	{

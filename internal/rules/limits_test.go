@@ -11,12 +11,12 @@ import (
 	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	face "github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/webhook"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -66,7 +66,7 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 	"periodic.ReadSchedules":    after(periodic.ReadSchedules, ""),
 	"projector.ListIllegal":     after(projector.ListIllegal, projector.EventName{}),
 	"projector.ReadCounts":      after(projector.ReadCounts, ""),
-	"webhook.ReadStopped":       after(webhook.ReadStopped, time.Second),
+	"webhooks.ReadStopped":      after(webhooks.ReadStopped, time.Second),
 	"workers.ReadVersionStarts": after(workers.ReadVersionStarts, time.Now()),
 	"workers.ReadWorkers":       after(workers.ReadWorkers, ""),
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -138,7 +139,7 @@ func TestWorkAtSeveralProcesses(t *testing.T) {
 	if ended := w.heartbeat(held.Fence); len(ended) > 0 {
 		t.Errorf("the attempt is over: %+v", ended)
 	}
-	first7 := client.Finish{AttemptRef: held.Ref(), Result: json.RawMessage(`7`)}
+	first7 := wire.Finish{AttemptRef: held.Ref(), Result: json.RawMessage(`7`)}
 	if status, body := w.call("finish", first7); status != http.StatusOK {
 		t.Errorf("%d %s", status, body)
 	}
@@ -146,7 +147,7 @@ func TestWorkAtSeveralProcesses(t *testing.T) {
 		result string
 		status int
 	}{{result: `7`, status: http.StatusOK}, {result: `8`, status: http.StatusConflict}} {
-		status, body := w.call("finish", client.Finish{AttemptRef: held.Ref(), Result: json.RawMessage(test.result)})
+		status, body := w.call("finish", wire.Finish{AttemptRef: held.Ref(), Result: json.RawMessage(test.result)})
 		if status != test.status || status == http.StatusConflict &&
 			!strings.Contains(body, `"history":"/v1/tasks/slow/held/events"`) {
 			t.Errorf("result %s: %d %s", test.result, status, body)
@@ -162,11 +163,11 @@ func TestWorkAtSeveralProcesses(t *testing.T) {
 	if again.Attempt != lost.Attempt+1 {
 		t.Errorf("%+v after %+v", again, lost)
 	}
-	status, body := w.call("finish", client.Finish{AttemptRef: lost.Ref()})
+	status, body := w.call("finish", wire.Finish{AttemptRef: lost.Ref()})
 	if status != http.StatusConflict || !strings.Contains(body, `"history":"/v1/tasks/slow/lost/events"`) {
 		t.Errorf("the outcome of a lost attempt: %d %s", status, body)
 	}
-	if status, body := w.call("finish", client.Finish{AttemptRef: again.Ref()}); status != http.StatusOK {
+	if status, body := w.call("finish", wire.Finish{AttemptRef: again.Ref()}); status != http.StatusOK {
 		t.Errorf("%d %s", status, body)
 	}
 }
@@ -224,12 +225,12 @@ func (w *processWorker) callAt(address, name string, body any) (int, string) {
 }
 
 // take asks one process for tasks until it has some.
-func (w *processWorker) take(address string, kind ledger.Kind, n int) map[string]client.WorkTask {
+func (w *processWorker) take(address string, kind ledger.Kind, n int) map[string]wire.Task {
 	w.t.Helper()
-	tasks := map[string]client.WorkTask{}
-	ask := client.Ask{Worker: "w", Session: processSession, Kinds: []ledger.Kind{kind}, Limit: n, Wait: new(5.0)}
+	tasks := map[string]wire.Task{}
+	ask := wire.Ask{Worker: "w", Session: processSession, Kinds: []ledger.Kind{kind}, Limit: n, Wait: new(5.0)}
 	for deadline := time.Now().Add(patience); len(tasks) < n; ask.Limit = n - len(tasks) {
-		var got client.Asked
+		var got wire.Asked
 		status, body := w.callAt(address, "", ask)
 		err := json.Unmarshal([]byte(body), &got)
 		if err != nil || status != http.StatusOK || time.Now().After(deadline) {
@@ -246,10 +247,10 @@ func (w *processWorker) take(address string, kind ledger.Kind, n int) map[string
 	return tasks
 }
 
-func (w *processWorker) heartbeat(fences ...string) []client.Ended {
+func (w *processWorker) heartbeat(fences ...string) []wire.Ended {
 	w.t.Helper()
-	var beaten client.Beaten
-	status, body := w.call("heartbeat", client.Heartbeat{Session: processSession, Holds: fences})
+	var beaten wire.Beaten
+	status, body := w.call("heartbeat", wire.Heartbeat{Session: processSession, Holds: fences})
 	if err := json.Unmarshal([]byte(body), &beaten); err != nil || status != http.StatusOK {
 		w.t.Fatalf("%d %s %v", status, body, err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/secret"
 	"github.com/taskledger/taskledger/internal/settings"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/webhook"
 )
 
 // File is the content of a file with the key, the receivers and the witnesses of checkpoints. The zero value seals, and
@@ -37,7 +37,7 @@ type File struct {
 	// Subject is a subject of NATS to which each checkpoint is published. It begins with "checkpoint.".
 	Subject string `json:"subject"`
 	// Webhooks get each checkpoint as a signed request of type [MessageType], whose data is a [Message].
-	Webhooks []webhook.Endpoint `json:"webhooks"`
+	Webhooks []webhooks.Endpoint `json:"webhooks"`
 
 	Witnesses []Witness `json:"witnesses"`
 	// Quorum is how many witnesses must cosign a checkpoint before it is published. Default: 0.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/seal"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/webhook"
 )
 
 // RefusedError means that the ledger does not contain the tree of a checkpoint that was published, so that nothing more
@@ -103,7 +103,7 @@ func newPublisher(c Config) (*publisher, error) {
 	for i, endpoint := range c.File.Webhooks {
 		p.targets = append(p.targets, &target{name: fmt.Sprintf("webhooks[%d]", i),
 			write: func(ctx context.Context, c seal.Checkpoint, signed []byte) error {
-				return endpoint.Send(ctx, webhook.Message{
+				return endpoint.Send(ctx, webhooks.Message{
 					ID: fmt.Sprintf("checkpoint_%d_%x", c.Size, c.Root[:8]), Type: MessageType, At: time.Now(),
 					Data: Message{c, string(signed)},
 				})

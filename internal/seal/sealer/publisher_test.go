@@ -21,6 +21,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/webhook"
@@ -52,7 +53,7 @@ func TestPublish(t *testing.T) {
 	file := f.file("log")
 	file.Path = filepath.Join(f.dir, "checkpoints")
 	file.Subject = "checkpoint.orders"
-	file.Webhooks = []webhook.Endpoint{{URL: hook.URL, SecretFile: secretFile,
+	file.Webhooks = []webhooks.Endpoint{{URL: hook.URL, SecretFile: secretFile,
 		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 	publish := func() {
 		t.Helper()

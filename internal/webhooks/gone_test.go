@@ -1,14 +1,14 @@
-package webhook_test
+package webhooks_test
 
 import (
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/webhook"
 )
 
 // A receiver that has answered 410 Gone and is then removed, as docs/webhooks.md describes it, has no condition.
@@ -17,7 +17,7 @@ func TestRemovedReceiverHasNoCondition(t *testing.T) {
 	gone := newReceiver(t)
 	gone.status, gone.failures = http.StatusGone, 1<<30
 	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "1"}, `{}`)
-	stop := h.start(webhook.Receiver{Name: "gone", Endpoint: endpoint(gone.server.URL)})
+	stop := h.start(webhooks.Receiver{Name: "gone", Endpoint: endpoint(gone.server.URL)})
 	h.Await("the receiver is paused", func() bool { return strings.Contains(h.conditions()["gone"], "410 Gone") })
 	stop()
 	if text := h.conditions()["gone"]; !strings.Contains(text, "410 Gone") {

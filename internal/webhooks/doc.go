@@ -1,7 +1,7 @@
-// Package webhook sends the events of a ledger to HTTP servers, signed by Standard Webhooks
+// Package webhooks sends the events of a ledger to HTTP servers, signed by Standard Webhooks
 // (https://www.standardwebhooks.com).
 //
-//	s, err := webhook.New(webhook.Config{DB: pool, NATS: nc, File: file})
+//	s, err := webhooks.New(webhooks.Config{DB: pool, NATS: nc, File: file})
 //	err = s.Run(ctx) // until ctx is done
 //
 // A receiver is a subscriber of the feed (package outbox), named webhook-NAME. For each event that the receiver wants,
@@ -21,4 +21,4 @@
 //
 // A connection is made to public addresses only, unless the configuration allows others. The address is checked for
 // each connection, after its name was resolved, and redirects are not followed.
-package webhook
+package webhooks

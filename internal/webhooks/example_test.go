@@ -1,4 +1,4 @@
-package webhook_test
+package webhooks_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -56,9 +57,9 @@ func ExampleNew() {
 
 	secret := filepath.Join(dir, "secret")
 	check(os.WriteFile(secret, []byte(signingKey), 0o600))
-	service, err := webhook.New(webhook.Config{DB: db, NATS: nc, File: webhook.File{Receivers: []webhook.Receiver{{
+	service, err := webhooks.New(webhooks.Config{DB: db, NATS: nc, File: webhooks.File{Receivers: []webhooks.Receiver{{
 		Name: "shop",
-		Endpoint: webhook.Endpoint{
+		Endpoint: webhooks.Endpoint{
 			URL: shop.URL + "/hooks", SecretFile: secret,
 			Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // this server is on the same machine
 		},

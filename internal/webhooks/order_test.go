@@ -1,4 +1,4 @@
-package webhook_test
+package webhooks_test
 
 import (
 	"encoding/json"
@@ -12,10 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/webhook"
 )
 
 // forgetful is an HTTP server that refuses the first requests of each event of version 1, and all those of one task's.
@@ -72,7 +72,7 @@ func TestEventsOfATaskAreInOrder(t *testing.T) {
 	f.reset()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	h.start(webhook.Receiver{Name: "shop", Endpoint: endpoint(server.URL), Order: webhook.OrderTask,
+	h.start(webhooks.Receiver{Name: "shop", Endpoint: endpoint(server.URL), Order: webhooks.OrderTask,
 		Kinds: []ledger.Kind{"coupon.send"},
 		Types: []ledger.EventType{ledger.EventEnqueued, ledger.EventSnoozed, ledger.EventCancelled},
 		Retry: &ledger.RetryPolicy{Ladder: []time.Duration{100 * time.Millisecond}, Attempts: refusals + 1,
@@ -133,7 +133,7 @@ func TestOrderBeyondEventsWithoutDelivery(t *testing.T) {
 	f.reset()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	shop := webhook.Receiver{Name: "shop", Endpoint: endpoint(server.URL), Order: webhook.OrderTask,
+	shop := webhooks.Receiver{Name: "shop", Endpoint: endpoint(server.URL), Order: webhooks.OrderTask,
 		Types: []ledger.EventType{ledger.EventEnqueued},
 		Retry: &ledger.RetryPolicy{Ladder: []time.Duration{10 * time.Millisecond}, Attempts: 1_000_000, Jitter: -1}}
 	key := ledger.Key{Kind: "coupon.send", BizID: "1"}

@@ -1,4 +1,4 @@
-package webhook_test
+package webhooks_test
 
 import (
 	"os"

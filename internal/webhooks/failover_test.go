@@ -1,14 +1,14 @@
-package webhook_test
+package webhooks_test
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/webhook"
 )
 
 // An asynchronous standby is promoted that lacks events which a receiver has got, and their positions are given to
@@ -19,7 +19,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	b := servicetest.NewServedOn(t, pair.DB, outbox.StreamConfig{})
 	h := &hooks{Bundle: b, db: ledgertest.As(t, b.DB, ledgertest.App, "subscriber"), log: &logText{}}
 	r := newReceiver(t)
-	h.start(webhook.Receiver{Name: "shop", Endpoint: endpoint(r.server.URL), Kinds: []ledger.Kind{"coupon.send"}})
+	h.start(webhooks.Receiver{Name: "shop", Endpoint: endpoint(r.server.URL), Kinds: []ledger.Kind{"coupon.send"}})
 	const tasks = 50
 	send := func(prefix string) {
 		t.Helper()

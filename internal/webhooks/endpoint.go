@@ -1,4 +1,4 @@
-package webhook
+package webhooks
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/post"
 	"github.com/taskledger/taskledger/internal/secret"
 	"github.com/taskledger/taskledger/internal/settings"
+	"github.com/taskledger/taskledger/internal/signature"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -54,7 +55,7 @@ func (e Endpoint) faults() (faults []error) {
 	if text, err := secret.Read(e.SecretFile, e.SecretEnv); e.SecretFile+e.SecretEnv == "" {
 		fault("secret_file", "", "secret_file or secret_env is required: it signs the requests")
 	} else if err == nil && text != "" {
-		if _, err := parseSecrets(text); err != nil {
+		if _, err := signature.Keys(text); err != nil {
 			fault("secret_file", "", "%s", err)
 		}
 	}
@@ -108,7 +109,7 @@ func (s *sender) exchange(ctx context.Context, m Message, limit int) (post.Reply
 	if err != nil {
 		return post.Reply{}, fmt.Errorf("secret: %w", err)
 	}
-	keys, err := parseSecrets(text)
+	keys, err := signature.Keys(text)
 	if err != nil {
 		return post.Reply{}, err
 	}
@@ -119,8 +120,8 @@ func (s *sender) exchange(ctx context.Context, m Message, limit int) (post.Reply
 	}
 	now := time.Now()
 	header := http.Header{}
-	header.Set(HeaderID, m.ID)
-	header.Set(headerTimestamp, strconv.FormatInt(now.Unix(), 10))
-	header.Set(headerSignature, signAll(keys, m.ID, now, body))
+	header.Set(signature.HeaderID, m.ID)
+	header.Set(signature.HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))
+	header.Set(signature.HeaderSignature, signature.All(keys, m.ID, now, body))
 	return s.client.Exchange(ctx, s.endpoint.URL, header, body, limit)
 }

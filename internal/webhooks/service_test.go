@@ -1,4 +1,4 @@
-package webhook_test
+package webhooks_test
 
 import (
 	"cmp"
@@ -25,6 +25,7 @@ import (
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -187,7 +188,7 @@ func TestSecretsAreRotated(t *testing.T) {
 	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "1"}, `{}`)
 	secured := endpoint(server.URL)
 	secured.SecretFile = file
-	h.start(webhook.Receiver{Name: "shop", Endpoint: secured})
+	h.start(webhooks.Receiver{Name: "shop", Endpoint: secured})
 	header, body := <-received, <-bodies
 	for _, secrets := range []string{secretText, old} {
 		if _, err := webhook.Verify(header, body, secrets); err != nil {
@@ -197,7 +198,7 @@ func TestSecretsAreRotated(t *testing.T) {
 }
 
 // start starts a service. It returns a function that stops it.
-func (h *hooks) start(receivers ...webhook.Receiver) (stop func()) {
+func (h *hooks) start(receivers ...webhooks.Receiver) (stop func()) {
 	h.T.Helper()
 	for i := range receivers {
 		if receivers[i].SecretFile == "" {
@@ -205,7 +206,7 @@ func (h *hooks) start(receivers ...webhook.Receiver) (stop func()) {
 		}
 		receivers[i].FromBeginning = true
 	}
-	s, err := webhook.New(webhook.Config{DB: h.db, NATS: h.Connect(), File: webhook.File{Receivers: receivers},
+	s, err := webhooks.New(webhooks.Config{DB: h.db, NATS: h.Connect(), File: webhooks.File{Receivers: receivers},
 		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, h.T.Output()), nil))})
 	if err != nil {
 		h.T.Fatal(err)
@@ -221,8 +222,8 @@ func (h *hooks) start(receivers ...webhook.Receiver) (stop func()) {
 }
 
 // endpoint returns an endpoint on this machine.
-func endpoint(url string) webhook.Endpoint {
-	return webhook.Endpoint{URL: url, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+func endpoint(url string) webhooks.Endpoint {
+	return webhooks.Endpoint{URL: url, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 }
 
 func (h *hooks) deliveries(name string, state ledger.State) int {
@@ -231,7 +232,7 @@ func (h *hooks) deliveries(name string, state ledger.State) int {
 		 where e.kind = $1::text and taskledger.state_after(e.type)::text = $2::text
 		   and not exists (select from taskledger.event n
 		                    where n.kind = e.kind and n.biz_id = e.biz_id and n.version > e.version)`,
-		string(webhook.Kind(name)), string(state))
+		string(webhooks.Kind(name)), string(state))
 }
 
 // A receiver gets each event of its kinds and types once, signed, also after failures, with at most so many requests at
@@ -247,8 +248,8 @@ func TestReceiverGetsEachEvent(t *testing.T) {
 		ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "mail.send", BizID: key.BizID}, `{}`)
 	}
 	quick := &ledger.RetryPolicy{Ladder: []time.Duration{10 * time.Millisecond}, Attempts: 10}
-	h.start(webhook.Receiver{Name: "all", Endpoint: endpoint(all.server.URL)},
-		webhook.Receiver{Name: "some", Endpoint: endpoint(some.server.URL + "/token"), Slots: 2, Retry: quick,
+	h.start(webhooks.Receiver{Name: "all", Endpoint: endpoint(all.server.URL)},
+		webhooks.Receiver{Name: "some", Endpoint: endpoint(some.server.URL + "/token"), Slots: 2, Retry: quick,
 			Kinds: []ledger.Kind{"coupon.send"}, Types: []ledger.EventType{ledger.EventEnqueued}})
 	h.Await("all events are delivered", func() bool {
 		return len(all.accepted()) >= 2*tasks && len(some.accepted()) >= tasks
@@ -271,7 +272,7 @@ func TestReceiverGetsEachEvent(t *testing.T) {
 	if n := len(all.accepted()); n != 2*tasks {
 		t.Errorf("%d events are delivered to the receiver of all kinds, want %d", n, 2*tasks)
 	}
-	err := outbox.SeekSubscriber(t.Context(), h.As("operator"), webhook.Subscriber("some"), outbox.Start{}, "", "")
+	err := outbox.SeekSubscriber(t.Context(), h.As("operator"), webhooks.Subscriber("some"), outbox.Start{}, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +288,7 @@ func TestReceiverGetsEachEvent(t *testing.T) {
 func TestDeliveriesBelongToTheirSubscriber(t *testing.T) {
 	h := newHooks(t)
 	r := newReceiver(t)
-	h.start(webhook.Receiver{Name: "shop", Endpoint: endpoint(r.server.URL), Kinds: []ledger.Kind{"coupon.send"}})
+	h.start(webhooks.Receiver{Name: "shop", Endpoint: endpoint(r.server.URL), Kinds: []ledger.Kind{"coupon.send"}})
 	h.Await("the subscriber exists", func() bool {
 		return servicetest.One[int](h, `select count(*)::integer from taskledger.subscribers`) == 1
 	})
@@ -336,9 +337,9 @@ func TestReceiverThatMustNotContinueStopsAlone(t *testing.T) {
 	h := newHooks(t)
 	admin := h.As("operator")
 	receivers := map[string]*receiver{"deleted": newReceiver(t), "given": newReceiver(t), "other": newReceiver(t)}
-	var config []webhook.Receiver
+	var config []webhooks.Receiver
 	for name, r := range receivers {
-		config = append(config, webhook.Receiver{Name: name, Endpoint: endpoint(r.server.URL)})
+		config = append(config, webhooks.Receiver{Name: name, Endpoint: endpoint(r.server.URL)})
 	}
 	h.start(config...)
 	send := func(id string, to ...string) {
@@ -393,8 +394,8 @@ func TestGoneReceiverIsPaused(t *testing.T) {
 		ledgertest.Enqueue(t, h.As(ledgertest.App), key, `{}`)
 	}
 	quick := &ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}, Attempts: 2}
-	h.start(webhook.Receiver{Name: "gone", Endpoint: endpoint(gone.server.URL), Slots: slots, Retry: quick},
-		webhook.Receiver{Name: "other", Endpoint: endpoint(other.server.URL)})
+	h.start(webhooks.Receiver{Name: "gone", Endpoint: endpoint(gone.server.URL), Slots: slots, Retry: quick},
+		webhooks.Receiver{Name: "other", Endpoint: endpoint(other.server.URL)})
 	h.Await("the other one has got all events", func() bool { return len(other.accepted()) == tasks })
 	h.Await("the receiver is paused", func() bool { return strings.Contains(h.conditions()["gone"], "410 Gone") })
 	h.Await("its attempts have ended", func() bool {
@@ -405,7 +406,7 @@ func TestGoneReceiverIsPaused(t *testing.T) {
 	}
 	gone.refuse(0)
 	kinds := operator.New(h.As("operator"))
-	if _, err := kinds.ResumeKind(t.Context(), webhook.Kind("gone"), operator.Audit{}); err != nil {
+	if _, err := kinds.ResumeKind(t.Context(), webhooks.Kind("gone"), operator.Audit{}); err != nil {
 		t.Fatal(err)
 	}
 	h.Await("it has got all events", func() bool { return len(gone.accepted()) == tasks })
@@ -419,7 +420,7 @@ func TestGoneReceiverIsPaused(t *testing.T) {
 func TestRetryAfterShortensNoDelay(t *testing.T) {
 	h := newHooks(t)
 	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "1"}, `{}`)
-	var receivers []webhook.Receiver
+	var receivers []webhooks.Receiver
 	date := time.Date(2026, time.March, 1, 23, 59, 59, 0, time.UTC) // of the receiver's clock, which is wrong
 	for name, after := range map[string]string{"early": "1", "late": "7200", "days": "172800",
 		"overflow": "99999999999999999999", "date": date.Add(2 * time.Hour).Format(http.TimeFormat),
@@ -431,7 +432,7 @@ func TestRetryAfterShortensNoDelay(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}))
 		t.Cleanup(server.Close)
-		receivers = append(receivers, webhook.Receiver{Name: name, Endpoint: endpoint(server.URL),
+		receivers = append(receivers, webhooks.Receiver{Name: name, Endpoint: endpoint(server.URL),
 			Retry: &ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Attempts: 3, Jitter: -1}})
 	}
 	h.start(receivers...)
@@ -441,7 +442,7 @@ func TestRetryAfterShortensNoDelay(t *testing.T) {
 		seconds := servicetest.One[int](h, `
 			select extract(epoch from t.due_at - e.recorded_at)::integer
 			  from taskledger.event e join taskledger.timers t on t.kind = e.kind and t.biz_id = e.biz_id
-			 where e.kind = $1::text and e.type = 'failed'`, string(webhook.Kind(name)))
+			 where e.kind = $1::text and e.type = 'failed'`, string(webhooks.Kind(name)))
 		if seconds != want {
 			t.Errorf("%s is tried again after %d s, want %d", name, seconds, want)
 		}
@@ -456,13 +457,13 @@ func TestPrivateAddressesAreDead(t *testing.T) {
 	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "1"}, `{}`)
 	once := &ledger.RetryPolicy{Attempts: 1}
 	url := strings.Replace(private.server.URL, "127.0.0.1", "localhost", 1) // an address would be a fault of the file
-	h.start(webhook.Receiver{Name: "inner", Endpoint: webhook.Endpoint{URL: url + "/hidden-token"}, Retry: once})
+	h.start(webhooks.Receiver{Name: "inner", Endpoint: webhooks.Endpoint{URL: url + "/hidden-token"}, Retry: once})
 	h.Await("the delivery is dead", func() bool { return h.deliveries("inner", ledger.StateDead) == 1 })
 	if n := len(private.accepted()); n > 0 {
 		t.Errorf("%d requests arrived", n)
 	}
 	texts := servicetest.One[string](h, `
-		select string_agg(data::text, ' ') from taskledger.event where kind = $1::text`, string(webhook.Kind("inner")))
+		select string_agg(data::text, ' ') from taskledger.event where kind = $1::text`, string(webhooks.Kind("inner")))
 	if !strings.Contains(texts, "127.0.0.1 is not public") && !strings.Contains(texts, "::1 is not public") {
 		t.Errorf("the history has no cause: %s", texts)
 	}
@@ -471,7 +472,7 @@ func TestPrivateAddressesAreDead(t *testing.T) {
 			t.Errorf("the history has %s", hidden)
 		}
 	}
-	forged := ledger.Key{Kind: webhook.Kind("inner"), BizID: "2"}
+	forged := ledger.Key{Kind: webhooks.Kind("inner"), BizID: "2"}
 	_, err := ledger.Enqueue(t.Context(), h.As(ledgertest.App), forged, nil, nil)
 	var invalid *ledger.InvalidError
 	if !errors.As(err, &invalid) {
@@ -488,7 +489,7 @@ func TestPrivateAddressesAreDead(t *testing.T) {
 // A file with faults is refused whole, with the name of each field, and without its secrets.
 func TestParseFaults(t *testing.T) {
 	t.Setenv("WEBHOOK_TEST_SHORT", "short")
-	_, err := webhook.Parse([]byte(`{"receivers": [
+	_, err := webhooks.Parse([]byte(`{"receivers": [
 		{"name": "a b", "url": "ftp://x/hidden", "secret_env": "WEBHOOK_TEST_SHORT", "kinds": ["taskledger.webhook.a"],
 		 "types": ["lost"], "slots": -1, "timeout": "2m", "order": "kind"},
 		{"name": "c", "url": "https://user:hidden@x/"},
@@ -514,7 +515,7 @@ func TestParseFaults(t *testing.T) {
 	}
 	for text, want := range map[string]string{`{}`: "receivers", `{"receivers":[{"timeout":1}]}`: "timeout",
 		`{"x":1}`: "invalid x: is not a member", `{"Receivers":[]}`: "Receivers", `{} {}`: "webhooks"} {
-		if _, err := webhook.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := webhooks.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want a fault of %s", text, err, want)
 		}
 	}

@@ -1,6 +1,0 @@
-package webhook
-
-var (
-	Sign        = sign
-	ParseSecret = parseSecret
-)
