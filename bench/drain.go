@@ -101,6 +101,7 @@ const (
 	fromCommit                       // committed; the clock stops when both events of each task are published
 	withoutRelay                     // committed; no relay runs
 	withPriorities                   // published and projected, tasks of four priorities in turn
+	withOrderKeys                    // published and projected, tasks with 10,000 order keys in turn
 )
 
 // drainOurs measures from the start of the workers until every task has succeeded and is projected. The projector runs
@@ -119,8 +120,11 @@ func drainOurs(
 		return err
 	}
 	fill := fillOurs
-	if start == withPriorities {
+	switch start {
+	case withPriorities:
 		fill, start = fillByPriority, afterRelay
+	case withOrderKeys:
+		fill, start = fillOrdered, afterRelay
 	}
 	before, err := fillBacklog(ctx, t, tasks, fill)
 	if err != nil {

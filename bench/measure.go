@@ -22,6 +22,9 @@ const (
 	oursLimited     = "taskledger, limit of 100"
 	oursNamed       = "taskledger, shared limit of 100"
 	oursRated       = "taskledger, rate of 100,000/s"
+	oursOrdered     = "taskledger, 10,000 order keys"
+	oursLine        = "taskledger, line of 1,000"
+	oursLongLine    = "taskledger, line of 1,000,000"
 	oursTogether    = "taskledger, Together"
 	oursReplicated  = "taskledger, three replicas"
 	oursOneProcess  = "taskledger, one process"
@@ -97,7 +100,8 @@ func measures() []measure {
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		everydayMeasures(),
 		[]measure{
-			subscribersMeasure(), subscriberMeasure(), priorityMeasure(), limitsMeasure(), costMeasure(),
+			subscribersMeasure(), subscriberMeasure(), priorityMeasure(), limitsMeasure(),
+			orderMeasure(), lineMeasure(), costMeasure(),
 			growthMeasure(), controlMeasure(), floorGrowthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(),
 			timersMeasure(),
 		},
