@@ -220,6 +220,9 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 // If a task of an entry with [IfExistsRerun] or [IfExistsReplace] finishes during the call, and the limit of its kind
 // is reached, the error aborts the transaction.
 //
+// If an entry has an order key, the entries are inserted in their order, so that they stand in line in that order. See
+// [EnqueueInOrder].
+//
 // If tasks exist with other args, it returns the results of all entries and an [*OtherArgsError]; the other entries are
 // enqueued. They exist if the caller's transaction commits, or at once if db is a pool or a connection without one.
 func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
@@ -273,7 +276,7 @@ func (r firstEvent) checkArgs(answer Enqueued) error {
 // errCanRun is returned by the functions that enqueue many tasks or commit.
 var errCanRun = &InvalidError{Field: "can_run", Rule: "must not be set here: use Enqueue"}
 
-// enqueueMany enqueues entries, inserted in the order of their keys if sorted is set.
+// enqueueMany enqueues entries, inserted in the order of their keys if sorted is set and none has an order key.
 func enqueueMany(
 	ctx context.Context, db DB, entries []Entry, sorted bool,
 ) (rows []firstEvent, answers []Enqueued, err error) {
@@ -291,6 +294,7 @@ func enqueueMany(
 			return nil, nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, errCanRun)
 		}
 		rows[i], order[i] = row, i
+		sorted = sorted && row.orderKey == ""
 	}
 	if sorted {
 		slices.SortStableFunc(order, func(a, b int) int { return rows[a].key.Compare(rows[b].key) })

@@ -72,7 +72,7 @@ func (l *line) tryAdvance(keys ...string) (turns int, err error) {
 		keys = []string{customer}
 	}
 	err = pgx.BeginTxFunc(l.Context(), l.keeper, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		return tx.QueryRow(l.Context(), "select taskledger_internal.advance_lines($1::text::text[])",
+		return tx.QueryRow(l.Context(), "select count(*) from taskledger_internal.advance_lines($1::text::text[])",
 			pgarray.Of(keys...)).Scan(&turns)
 	})
 	return turns, err
@@ -150,6 +150,30 @@ func TestLineGoesOnWhenATaskHasEnded(t *testing.T) {
 	l.want("a7 available")
 	if turns := l.advance("customer/18", "customer/17", "no line", "customer/18"); turns != 1 {
 		t.Errorf("%d turns", turns)
+	}
+	ledgertest.Check(t, l.db)
+}
+
+// The tasks of a batch stand in line in the order of its entries, in Go and in SQL, whatever their keys are.
+func TestBatchStandsInLineInItsOrder(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	var entries []ledger.Entry
+	for _, id := range []string{"b9", "a5", "b1"} {
+		entries = append(entries, ledger.Entry{Key: lineKey(id), Options: &ledger.EnqueueOptions{OrderKey: customer}})
+	}
+	if _, err := ledger.EnqueueMany(t.Context(), l.db, entries); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.db.Exec(t.Context(), `select taskledger.enqueue_many('[
+		{"kind":"line.b","biz_id":"b8","order_key":"customer/17"},
+		{"kind":"line.a","biz_id":"a4","order_key":"customer/17"},
+		{"kind":"line.b","biz_id":"b0","order_key":"customer/17"}]')`); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"b9", "a5", "b1", "b8", "a4", "b0"} {
+		l.want(id + " available")
+		l.append(id, ledger.EventSucceeded)
 	}
 	ledgertest.Check(t, l.db)
 }
@@ -346,6 +370,43 @@ func TestXIDAboveTheSnapshotInALine(t *testing.T) {
 	l.want("a1 available")
 }
 
+// A turn reads as much of a large ledger as of a small one, also for a line whose last search did not see transactions.
+func TestTurnReadsLittle(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	open, err := l.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Rollback(context.WithoutCancel(t.Context())) }()
+	l.enqueueIn(open, ledger.EnqueueOptions{}, "a0")
+	l.enqueue(ledger.EnqueueOptions{}, "a1", "a2", "a3")
+	var others []ledger.Entry
+	for i := range 60_000 {
+		others = append(others, ledger.Entry{Key: lineKey(fmt.Sprint("o", i)),
+			Options: &ledger.EnqueueOptions{OrderKey: fmt.Sprint("customer/", i%100+100)}})
+	}
+	if _, err := ledger.EnqueueMany(t.Context(), l.db, others); err != nil {
+		t.Fatal(err)
+	}
+	ledgertest.ExecAsOwner(t, l.db, "analyze taskledger.event")
+	l.want("a1 available")
+	if err := open.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.append("a1", ledger.EventSucceeded)
+	keeper, err := l.keeper.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keeper.Release()
+	n := buffers(t, keeper, "select count(*) from taskledger_internal.advance_lines('{customer/17}')")
+	if n > 200 { // a search of the ledger: 1,400
+		t.Errorf("a turn read %d buffers", n)
+	}
+	l.want("a0 available, a2 in_line")
+}
+
 // No role makes a task in line available, begins it before its turn, or forges a turn.
 func TestNoRoleJumpsALine(t *testing.T) {
 	t.Parallel()
@@ -404,7 +465,7 @@ func TestAdvanceLinesChecksItsTransaction(t *testing.T) {
 		"with an xid":     {IsoLevel: pgx.ReadCommitted, BeginQuery: "begin; select pg_current_xact_id()"},
 	} {
 		err := pgx.BeginTxFunc(t.Context(), l.keeper, o, func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), "select taskledger_internal.advance_lines('{customer/17}')")
+			_, err := tx.Exec(t.Context(), "select count(*) from taskledger_internal.advance_lines('{customer/17}')")
 			return err
 		})
 		if err == nil || !strings.Contains(err.Error(), "taskledger: advance_lines") {

@@ -655,7 +655,7 @@ declare
   answer record;
   key text;
   one_by_one boolean := false;  -- an entry has times or unreadable args, or enqueueing is closed for its kind
-  in_order boolean := false;    -- an entry may come after an earlier one
+  in_order boolean := false;    -- an entry may come after an earlier one, or stand behind it in a line
   added_positions bigint[];
   new_of boolean[];             -- the results of the entries, one by one
   state_of taskledger.task_state[];
@@ -722,6 +722,7 @@ begin
       elsif key in ('order_key', 'pass_if_dead') then
         perform taskledger_internal.check_order_key(entry.v ->> 'order_key', (entry.v ->> 'pass_if_dead')::boolean);
         one_by_one := true;
+        in_order := true;
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun', 'follow');

@@ -138,13 +138,12 @@ comment on function taskledger_internal.line_turns(text[]) is
 -- It waits for concurrent appends to the tasks, for at most the lock_timeout of the caller.
 -- Indexes: event_turn, event_line, event_line_xid, primary key. Planned as feed_page is.
 -- +goose StatementBegin
-create function taskledger_internal.advance_lines(order_keys text[]) returns bigint
+create function taskledger_internal.advance_lines(order_keys text[])
+returns table (kind text, biz_id text, version integer, "position" bigint, recorded_at timestamptz)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
-declare
-  turns bigint;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'taskledger: advance_lines needs a READ COMMITTED transaction'
@@ -155,51 +154,60 @@ begin
     raise exception 'taskledger: advance_lines must be the first statement of its transaction that writes'
       using errcode = 'active_sql_transaction';
   end if;
+  return query
   with line as materialized (
     select t.*, not t.resumes and t.seen is not null as has_late
       from taskledger_internal.line_turns(array(select distinct k from unnest(advance_lines.order_keys) k)) t
      where not t.is_held
   ), late as materialized ( -- transactions that a search did not see and that have lined up tasks since
-    select x.xid
+    select g.order_keys, g.places, x.xid
       from (
-        select pg_snapshot_xip(s.seen::pg_snapshot) as xid from (select distinct l.seen from line l where l.has_late) s
-         union
-        select g::text::xid8
-          from (select distinct l.seen, l.bound from line l where l.has_late) s
-         cross join lateral generate_series(pg_snapshot_xmax(s.seen::pg_snapshot)::text::bigint,
-                                         s.bound::bigint - 1) g) x
-     where exists (select from taskledger.event e where e.type = 'lined_up' and e.xid = x.xid)
+        select l.seen, l.bound, array_agg(l.order_key) as order_keys, array_agg(l.place) as places
+          from line l
+         where l.has_late
+         group by l.seen, l.bound) g
+     cross join lateral (
+        select pg_snapshot_xip(g.seen::pg_snapshot) as xid
+         union all
+        select s::text::xid8
+          from generate_series(pg_snapshot_xmax(g.seen::pg_snapshot)::text::bigint, g.bound::bigint - 1) s) x
+     cross join lateral ( -- limit: a semi-join would read the ledger
+        select from taskledger.event e where e.type = 'lined_up' and e.xid = x.xid limit 1) e
   ), candidate as materialized (
-    select l.order_key, c.*, l.place as before_place, l.seen as before_seen, l.bound as before_bound, l.resumes
+    select l.order_key, l.kind, l.biz_id, l.head as version, l.attempt, l.shard, l.priority, l.partition, l.place,
+           l.seen, l.bound, l.place as position
+      from line l
+     where l.resumes
+     union all
+    select l.order_key, n.kind, n.biz_id, n.version, n.attempt, n.shard, n.priority, n.partition, n.position,
+           null, null, n.position
       from line l
      cross join lateral (
-       select l.kind, l.biz_id, l.head as version, l.attempt, l.shard, l.priority, l.partition,
-              l.place as position
-        where l.resumes
-        union all
-       (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
-          from taskledger.event e
-         where e.order_key = l.order_key and e.type = 'lined_up' and e.position > l.place and not l.resumes
+       select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
+         from taskledger.event e
+        where e.order_key = l.order_key and e.type = 'lined_up' and e.position > l.place
            and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
-           and not exists (
-             select from taskledger.event n
-              where n.kind = e.kind and n.biz_id = e.biz_id and n.version > e.version)
-         order by e.position
-         limit 1)
-        union all
-       (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
-          from late
-         cross join lateral (
-           select f.*
-             from taskledger.event f
-            where l.has_late and f.type = 'lined_up' and f.xid = late.xid and f.order_key = l.order_key
-              and f.position < l.place
-              and (f.version > 1 or taskledger_internal.archived_version(f.kind, f.biz_id) is null)
-              and not exists (
-                select from taskledger.event n
-                 where n.kind = f.kind and n.biz_id = f.biz_id and n.version > f.version)
-            order by f.position
-            limit 1) e)) c
+          and not exists (
+            select from taskledger.event a
+             where a.kind = e.kind and a.biz_id = e.biz_id and a.version = e.version + 1)
+        order by e.position
+        limit 1) n
+     where not l.resumes
+     union all
+    select l.order_key, n.kind, n.biz_id, n.version, n.attempt, n.shard, n.priority, n.partition, n.position,
+           null, null, n.position
+      from late
+     cross join lateral unnest(late.order_keys, late.places) l(order_key, place)
+     cross join lateral (
+       select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
+         from taskledger.event e
+        where e.type = 'lined_up' and e.xid = late.xid and e.order_key = l.order_key and e.position < l.place
+           and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
+          and not exists (
+            select from taskledger.event a
+             where a.kind = e.kind and a.biz_id = e.biz_id and a.version = e.version + 1)
+        order by e.position
+        limit 1) n
   ), next as materialized (
     select distinct on (c.order_key) c.* from candidate c order by c.order_key, c.position
   ), tx as materialized (
@@ -212,24 +220,20 @@ begin
                                   order_key, actor, data)
     select tx.xid, n.version + 1, n.attempt, n.shard, 'released', tx.login_id, n.priority, n.partition,
            n.kind, n.biz_id, n.order_key, 'scheduler',
-           case when n.resumes
-                then '{"reason":"turn","place":' || n.before_place || ',"seen":"' || n.before_seen || '","bound":"'
-                     || n.before_bound || '"}'
-                else '{"reason":"turn","place":' || n.position || ',"seen":"' || tx.seen
-                     || '","bound":"' || tx.xid || '"}' end::json
+           ('{"reason":"turn","place":' || n.place || ',"seen":"' || coalesce(n.seen, tx.seen::text)
+             || '","bound":"' || coalesce(n.bound, tx.xid::text) || '"}')::json
       from tx cross join next n
      order by n.kind, n.biz_id
         on conflict (kind, biz_id, version) do nothing
-    returning 1
+    returning kind, biz_id, version, position, recorded_at
   )
-  select count(*) into turns from added;
-  return turns;
+  select a.* from added a;
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.advance_lines(text[]) is
-  'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns the '
-  'number of tasks. It must be the first statement of a READ COMMITTED transaction that writes.';
+  'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns '
+  'the events of these turns. It must be the first statement of a READ COMMITTED transaction that writes.';
 
 revoke all on all functions in schema taskledger, taskledger_internal from public;

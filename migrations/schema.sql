@@ -468,7 +468,7 @@ declare
   answer record;
   key text;
   one_by_one boolean := false;  -- an entry has times or unreadable args, or enqueueing is closed for its kind
-  in_order boolean := false;    -- an entry may come after an earlier one
+  in_order boolean := false;    -- an entry may come after an earlier one, or stand behind it in a line
   added_positions bigint[];
   new_of boolean[];             -- the results of the entries, one by one
   state_of taskledger.task_state[];
@@ -535,6 +535,7 @@ begin
       elsif key in ('order_key', 'pass_if_dead') then
         perform taskledger_internal.check_order_key(entry.v ->> 'order_key', (entry.v ->> 'pass_if_dead')::boolean);
         one_by_one := true;
+        in_order := true;
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun', 'follow');
@@ -1126,7 +1127,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Reports whether a task of this kind, with args and meta of these sizes, may be enqueued as available.';
 
-CREATE FUNCTION taskledger_internal.advance_lines(order_keys text[]) RETURNS bigint
+CREATE FUNCTION taskledger_internal.advance_lines(order_keys text[]) RETURNS TABLE(kind text, biz_id text, version integer, "position" bigint, recorded_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1137,8 +1138,6 @@ CREATE FUNCTION taskledger_internal.advance_lines(order_keys text[]) RETURNS big
     SET jit TO 'off'
     AS $$
 #variable_conflict use_column
-declare
-  turns bigint;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'taskledger: advance_lines needs a READ COMMITTED transaction'
@@ -1149,51 +1148,60 @@ begin
     raise exception 'taskledger: advance_lines must be the first statement of its transaction that writes'
       using errcode = 'active_sql_transaction';
   end if;
+  return query
   with line as materialized (
     select t.*, not t.resumes and t.seen is not null as has_late
       from taskledger_internal.line_turns(array(select distinct k from unnest(advance_lines.order_keys) k)) t
      where not t.is_held
   ), late as materialized ( -- transactions that a search did not see and that have lined up tasks since
-    select x.xid
+    select g.order_keys, g.places, x.xid
       from (
-        select pg_snapshot_xip(s.seen::pg_snapshot) as xid from (select distinct l.seen from line l where l.has_late) s
-         union
-        select g::text::xid8
-          from (select distinct l.seen, l.bound from line l where l.has_late) s
-         cross join lateral generate_series(pg_snapshot_xmax(s.seen::pg_snapshot)::text::bigint,
-                                         s.bound::bigint - 1) g) x
-     where exists (select from taskledger.event e where e.type = 'lined_up' and e.xid = x.xid)
+        select l.seen, l.bound, array_agg(l.order_key) as order_keys, array_agg(l.place) as places
+          from line l
+         where l.has_late
+         group by l.seen, l.bound) g
+     cross join lateral (
+        select pg_snapshot_xip(g.seen::pg_snapshot) as xid
+         union all
+        select s::text::xid8
+          from generate_series(pg_snapshot_xmax(g.seen::pg_snapshot)::text::bigint, g.bound::bigint - 1) s) x
+     cross join lateral ( -- limit: a semi-join would read the ledger
+        select from taskledger.event e where e.type = 'lined_up' and e.xid = x.xid limit 1) e
   ), candidate as materialized (
-    select l.order_key, c.*, l.place as before_place, l.seen as before_seen, l.bound as before_bound, l.resumes
+    select l.order_key, l.kind, l.biz_id, l.head as version, l.attempt, l.shard, l.priority, l.partition, l.place,
+           l.seen, l.bound, l.place as position
+      from line l
+     where l.resumes
+     union all
+    select l.order_key, n.kind, n.biz_id, n.version, n.attempt, n.shard, n.priority, n.partition, n.position,
+           null, null, n.position
       from line l
      cross join lateral (
-       select l.kind, l.biz_id, l.head as version, l.attempt, l.shard, l.priority, l.partition,
-              l.place as position
-        where l.resumes
-        union all
-       (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
-          from taskledger.event e
-         where e.order_key = l.order_key and e.type = 'lined_up' and e.position > l.place and not l.resumes
+       select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
+         from taskledger.event e
+        where e.order_key = l.order_key and e.type = 'lined_up' and e.position > l.place
            and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
-           and not exists (
-             select from taskledger.event n
-              where n.kind = e.kind and n.biz_id = e.biz_id and n.version > e.version)
-         order by e.position
-         limit 1)
-        union all
-       (select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
-          from late
-         cross join lateral (
-           select f.*
-             from taskledger.event f
-            where l.has_late and f.type = 'lined_up' and f.xid = late.xid and f.order_key = l.order_key
-              and f.position < l.place
-              and (f.version > 1 or taskledger_internal.archived_version(f.kind, f.biz_id) is null)
-              and not exists (
-                select from taskledger.event n
-                 where n.kind = f.kind and n.biz_id = f.biz_id and n.version > f.version)
-            order by f.position
-            limit 1) e)) c
+          and not exists (
+            select from taskledger.event a
+             where a.kind = e.kind and a.biz_id = e.biz_id and a.version = e.version + 1)
+        order by e.position
+        limit 1) n
+     where not l.resumes
+     union all
+    select l.order_key, n.kind, n.biz_id, n.version, n.attempt, n.shard, n.priority, n.partition, n.position,
+           null, null, n.position
+      from late
+     cross join lateral unnest(late.order_keys, late.places) l(order_key, place)
+     cross join lateral (
+       select e.kind, e.biz_id, e.version, e.attempt, e.shard, e.priority, e.partition, e.position
+         from taskledger.event e
+        where e.type = 'lined_up' and e.xid = late.xid and e.order_key = l.order_key and e.position < l.place
+           and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
+          and not exists (
+            select from taskledger.event a
+             where a.kind = e.kind and a.biz_id = e.biz_id and a.version = e.version + 1)
+        order by e.position
+        limit 1) n
   ), next as materialized (
     select distinct on (c.order_key) c.* from candidate c order by c.order_key, c.position
   ), tx as materialized (
@@ -1206,22 +1214,18 @@ begin
                                   order_key, actor, data)
     select tx.xid, n.version + 1, n.attempt, n.shard, 'released', tx.login_id, n.priority, n.partition,
            n.kind, n.biz_id, n.order_key, 'scheduler',
-           case when n.resumes
-                then '{"reason":"turn","place":' || n.before_place || ',"seen":"' || n.before_seen || '","bound":"'
-                     || n.before_bound || '"}'
-                else '{"reason":"turn","place":' || n.position || ',"seen":"' || tx.seen
-                     || '","bound":"' || tx.xid || '"}' end::json
+           ('{"reason":"turn","place":' || n.place || ',"seen":"' || coalesce(n.seen, tx.seen::text)
+             || '","bound":"' || coalesce(n.bound, tx.xid::text) || '"}')::json
       from tx cross join next n
      order by n.kind, n.biz_id
         on conflict (kind, biz_id, version) do nothing
-    returning 1
+    returning kind, biz_id, version, position, recorded_at
   )
-  select count(*) into turns from added;
-  return turns;
+  select a.* from added a;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.advance_lines(order_keys text[]) IS 'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns the number of tasks. It must be the first statement of a READ COMMITTED transaction that writes.';
+COMMENT ON FUNCTION taskledger_internal.advance_lines(order_keys text[]) IS 'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns the events of these turns. It must be the first statement of a READ COMMITTED transaction that writes.';
 
 CREATE FUNCTION taskledger_internal.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) RETURNS boolean
     LANGUAGE plpgsql

@@ -350,11 +350,11 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 }
 
 // head returns the head of a task offered with content: the offered event. The append of an outcome finds any later
-// event.
+// event. Of released tasks, only those whose turn it is are offered with content.
 func (s *source) head(m *stream.Message) attempt.Head {
 	return attempt.Head{
 		IsFound: true, Version: m.Version, Type: m.Type, Attempt: m.Attempt, Shard: m.Shard,
-		RecordedAt: m.RecordedAt, Clock: s.clock, Read: &s.read,
+		RecordedAt: m.RecordedAt, Clock: s.clock, Read: &s.read, IsOrdered: m.Type == ledger.EventReleased,
 	}
 }
 

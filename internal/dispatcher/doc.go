@@ -51,8 +51,8 @@
 //     others.
 //   - A task that may have begun elsewhere without a record is marked. Its start must be recorded before its handler
 //     runs, so each start of a task that kills its workers is counted.
-//   - An offer contains the ledger's args, up to 512 bytes, if the task's first event made it available. The worker
-//     reads other args.
+//   - An offer contains the ledger's args, up to 512 bytes, if the task's first event made it available, or lined it up
+//     and this dispatcher gave it its turn. The worker reads other args.
 //   - Each offer repeats the time of the newest report, so the worker can measure how long it was on its way. If the
 //     last window was opened more than a second before the offer, the worker reads the tasks.
 //   - When another process appends to one of its tasks, it gets a recall.

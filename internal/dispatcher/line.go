@@ -3,9 +3,11 @@ package dispatcher
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"log/slog"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +46,8 @@ const (
 type lines struct {
 	db    *pgxpool.Pool
 	found *feed.Findings
+	turns *turns
+	wake  *feed.Wake
 	log   *slog.Logger
 
 	locked  []string // order keys to be tried again at retryAt
@@ -158,9 +162,74 @@ func (l *lines) advance(ctx context.Context, keys []string, patience time.Durati
 func (l *lines) advanceGroup(ctx context.Context, keys []string, patience time.Duration) error {
 	begin := "begin isolation level read committed; set local lock_timeout to " +
 		strconv.FormatInt(patience.Milliseconds(), 10)
+	var positions []ledger.Position
 	err := pgx.BeginTxFunc(ctx, l.db, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, advanceLinesSQL, pgarray.Of(keys...))
+		rows, err := tx.Query(ctx, advanceLinesSQL, pgarray.Of(keys...), int64(maxContent))
+		if err != nil {
+			return err
+		}
+		var turn ledger.Event
+		var recorded int64
+		var args *string
+		var meta string
+		_, err = pgx.ForEachRow(rows, []any{(*int64)(&turn.Position), &recorded, &args, &meta}, func() error {
+			positions = append(positions, turn.Position)
+			if args != nil {
+				e := ledger.Event{Type: ledger.EventReleased, RecordedAt: time.UnixMicro(recorded).UTC(),
+					Data: json.RawMessage(*args), Meta: json.RawMessage(meta)}
+				l.turns.add(turn.Position, contentOf(&e))
+			}
+			return nil
+		})
 		return err
 	})
+	if err != nil {
+		l.turns.remove(positions)
+	} else if len(positions) > 0 {
+		l.wake.Signal()
+	}
 	return pgerr.Explain("advance lines", err)
+}
+
+// maxTurns is the number of turns whose contents wait for their events.
+const maxTurns = 10_000
+
+// turns contains the contents of the tasks whose turns this process has appended, until the feed delivers these events.
+// A worker reads the args of other turns. It is safe for concurrent use.
+type turns struct {
+	mu       sync.Mutex
+	contents map[ledger.Position][]byte
+}
+
+// add adds the content of a turn that is about to be committed.
+func (t *turns) add(p ledger.Position, content []byte) {
+	if content == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.contents == nil {
+		t.contents = make(map[ledger.Position][]byte)
+	}
+	if len(t.contents) < maxTurns {
+		t.contents[p] = content
+	}
+}
+
+// remove forgets turns that may not have been committed.
+func (t *turns) remove(all []ledger.Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range all {
+		delete(t.contents, p)
+	}
+}
+
+// take returns the content of a turn, or nil, and forgets it.
+func (t *turns) take(p ledger.Position) []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	content := t.contents[p]
+	delete(t.contents, p)
+	return content
 }

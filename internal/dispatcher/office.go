@@ -68,6 +68,7 @@ type office struct {
 	hasArchive   bool             // of follow: tasks may have been archived
 	unsent       *local.Box[outgoing]
 	wake         *feed.Wake
+	turns        turns
 	joins, reads request
 
 	// Of readSessions, which does not run twice at once:
@@ -149,7 +150,7 @@ func (o *office) work(ctx context.Context) error {
 	group.Go(func() error { return o.tidyPermits(ctx) })
 	group.Go(func() error { return o.answer(ctx) })
 	group.Go(func() error {
-		keeper := lines{db: o.config.DB, found: o.found, log: o.config.Logger}
+		keeper := lines{db: o.config.DB, found: o.found, turns: &o.turns, wake: o.wake, log: o.config.Logger}
 		return keeper.run(ctx)
 	})
 	return group.Wait()
@@ -224,7 +225,11 @@ func (o *office) follow(ctx context.Context) error {
 		}
 		events := make([]dispatch.Event, 0, len(page.Events))
 		for i := range page.Events {
-			if e, isOfTask := eventOf(&page.Events[i]); isOfTask && o.only.Has(e.Key) && !repeated[e.Key] {
+			e, isOfTask := eventOf(&page.Events[i])
+			if e.OrderKey != "" && e.Change == dispatch.Available {
+				e.Content = o.turns.take(e.Position)
+			}
+			if isOfTask && o.only.Has(e.Key) && !repeated[e.Key] {
 				events = append(events, e)
 			}
 		}

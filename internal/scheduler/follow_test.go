@@ -265,8 +265,8 @@ func TestRunThatFollowsLinesUp(t *testing.T) {
 	advance := func(want int) {
 		t.Helper()
 		var turns int
-		err := b.As("relay").QueryRow(t.Context(), "select taskledger_internal.advance_lines(array[$1::text])", line).
-			Scan(&turns)
+		err := b.As("relay").QueryRow(t.Context(),
+			"select count(*) from taskledger_internal.advance_lines(array[$1::text])", line).Scan(&turns)
 		if err != nil || turns != want {
 			t.Fatalf("turns %d: %v", turns, err)
 		}
