@@ -3,6 +3,7 @@
 --
 --   archived_key    written by remove_tasks, read by ledger
 --   archive_batch   written by remove_tasks, read by ledger
+--   archive_setting written by set_archive, read by the view archive_settings
 --   archive_run     written and read by begin_archive, archive_waits and remove_tasks
 --   archived_until  raised by begin_archive; appends compare it
 --
@@ -447,6 +448,35 @@ comment on function taskledger_internal.archivable(integer, text[], text[], inte
   'kinds, or of some, except others. Also how many events it has read, position and time of the last, and how many '
   'tasks readers of the feed hold, and one of these readers.';
 
+-- As package internal/operation in Go: a task of a reserved kind, enqueued and succeeded in the transaction of the act.
+-- +goose StatementBegin
+create function taskledger_internal.record_act(action text, actor text, reason text, detail json) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  id constant text := record_act.action || '/'
+    || to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '-'
+    || pg_current_xact_id();
+begin
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+  select tx.xid, v.version, v.attempt, taskledger.shard_of(id), v.type::taskledger.event_type, tx.login_id,
+         'taskledger.operation', id, coalesce(nullif(record_act.actor, ''), session_user),
+         case when v.version = 1
+              then json_strip_nulls(json_build_object('action', record_act.action, 'reason',
+                                                      nullif(record_act.reason, ''), 'detail', record_act.detail)) end
+    from tx cross join (values (1, 0, 'enqueued'), (2, 1, 'succeeded')) v(version, attempt, type)
+   order by v.version;
+  perform taskledger_internal.commit_durably();
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.record_act(text, text, text, json) is
+  'Records an act of an operator as a task of kind taskledger.operation.';
+
 -- Removes whole tasks. A task is kept if another event has followed, or may follow in an open transaction; if a run
 -- waits behind it; or if a different key with its hash was archived.
 --
@@ -466,7 +496,6 @@ set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   r record;
   floor constant bigint := taskledger_internal.feed_floor();
-  author constant text := coalesce(nullif(remove_tasks.actor, ''), session_user);
   may_follow_on boolean;
   found_kinds text[];
   found_ids text[];
@@ -475,7 +504,6 @@ declare
   tags text[];
   tag_positions bigint[];
   batch record;
-  record_id text;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'taskledger: remove_tasks needs a READ COMMITTED transaction'
@@ -573,23 +601,11 @@ begin
   end loop;
   perform taskledger_internal.forget_tasks(found_kinds, found_ids, tags, tag_positions);
 
-  record_id := 'archive/' || to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
-  with tx as materialized (
-    select pg_current_xact_id() as xid,
-           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger_internal.login_id()) as login_id)
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-  select tx.xid, v.version, v.attempt, taskledger.shard_of(record_id), v.type::taskledger.event_type, tx.login_id,
-         'taskledger.operation', record_id, author,
-         case when v.version = 1
-              then json_build_object('action', 'archive', 'reason', nullif(remove_tasks.reason, ''), 'detail',
-                     (select json_object_agg(d.name, d.value)
-                        from (values ('run', remove_tasks.run::text), ('tasks', tasks::text),
-                                     ('events', events::text), ('file', remove_tasks.file)) d(name, value)
-                       where d.value is not null)) end
-    from tx cross join (values (1, 0, 'enqueued'), (2, 1, 'succeeded')) v(version, attempt, type)
-   order by v.version;
-  perform taskledger_internal.commit_durably();
+  perform taskledger_internal.record_act('archive', remove_tasks.actor, remove_tasks.reason, (
+    select json_object_agg(d.name, d.value)
+      from (values ('run', remove_tasks.run::text), ('tasks', tasks::text), ('events', events::text),
+                   ('file', remove_tasks.file)) d(name, value)
+     where d.value is not null));
 end
 $$;
 -- +goose StatementEnd
@@ -640,6 +656,50 @@ $$;
 
 comment on function taskledger_internal.archived_totals() is
   'Returns how many tasks of each kind and state were archived.';
+
+-- How long serve keeps the finished tasks of a kind, if not as long as all others.
+create table taskledger.archive_setting (
+  kind       text collate "C" primary key,
+  keep       interval check (keep >= interval '0'),  -- null: forever
+  actor      text not null,
+  updated_at timestamptz not null default clock_timestamp());
+
+comment on table taskledger.archive_setting is
+  'How long the archive of serve keeps the finished tasks of a kind, as set by operators; null: forever. Other kinds '
+  'have the time of serve --archive-after.';
+
+create view taskledger.archive_settings as
+select s.kind, s.keep, s.actor, s.updated_at from taskledger.archive_setting s;
+
+comment on view taskledger.archive_settings is
+  'The kinds whose finished tasks the archive of serve keeps for a time of their own; null: forever.';
+
+-- With its owner's rights, and a record in the same transaction. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.set_archive(kind text, keep interval, is_forever boolean, actor text, reason text)
+returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform taskledger_internal.check_key(set_archive.kind, 'x');
+  perform taskledger_internal.check_actor(set_archive.actor);
+  if set_archive.keep is null and not set_archive.is_forever then
+    delete from taskledger.archive_setting s where s.kind = set_archive.kind;
+  else
+    insert into taskledger.archive_setting as s (kind, keep, actor)
+    values (set_archive.kind, case when not set_archive.is_forever then set_archive.keep end,
+            coalesce(nullif(set_archive.actor, ''), session_user))
+        on conflict on constraint archive_setting_pkey do update
+       set keep = excluded.keep, actor = excluded.actor, updated_at = excluded.updated_at;
+  end if;
+  perform taskledger_internal.record_act('archive.keep', set_archive.actor, set_archive.reason, json_build_object(
+    'kind', set_archive.kind, 'keep', case when set_archive.is_forever then 'forever'
+                                           else coalesce(set_archive.keep::text, 'default') end));
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.set_archive(text, interval, boolean, text, text) is
+  'Sets how long serve keeps the finished tasks of a kind; null and not is_forever: as long as those of others.';
 
 revoke all on all tables in schema taskledger from public;
 revoke all on all sequences in schema taskledger from public;

@@ -236,7 +236,8 @@ grant execute on function taskledger_internal.archived_tasks, taskledger_interna
    taskledger_internal.archived_totals
    to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.begin_archive, taskledger_internal.archive_waits,
-   taskledger_internal.archivable, taskledger_internal.remove_tasks to archiver;
+   taskledger_internal.archivable, taskledger_internal.remove_tasks, taskledger_internal.set_archive to archiver;
+grant select on taskledger.archive_setting, taskledger.archive_settings to relay, operator, reader, archiver;
 
 grant execute on function taskledger_internal.append_event, taskledger_internal.may_follow,
    taskledger_internal.begins_attempt, taskledger_internal.locked_events to worker, relay, operator;

@@ -5025,6 +5025,33 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.rebased_at() IS 'Returns when the last rebase raised the floor; null: never.';
 
+CREATE FUNCTION taskledger_internal.record_act(action text, actor text, reason text, detail json) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  id constant text := record_act.action || '/'
+    || to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '-'
+    || pg_current_xact_id();
+begin
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+  select tx.xid, v.version, v.attempt, taskledger.shard_of(id), v.type::taskledger.event_type, tx.login_id,
+         'taskledger.operation', id, coalesce(nullif(record_act.actor, ''), session_user),
+         case when v.version = 1
+              then json_strip_nulls(json_build_object('action', record_act.action, 'reason',
+                                                      nullif(record_act.reason, ''), 'detail', record_act.detail)) end
+    from tx cross join (values (1, 0, 'enqueued'), (2, 1, 'succeeded')) v(version, attempt, type)
+   order by v.version;
+  perform taskledger_internal.commit_durably();
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.record_act(action text, actor text, reason text, detail json) IS 'Records an act of an operator as a task of kind taskledger.operation.';
+
 CREATE FUNCTION taskledger_internal.redeem_link(secret text, session_hash bytea) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -5457,7 +5484,6 @@ CREATE FUNCTION taskledger_internal.remove_tasks(run integer, kinds text[], biz_
 declare
   r record;
   floor constant bigint := taskledger_internal.feed_floor();
-  author constant text := coalesce(nullif(remove_tasks.actor, ''), session_user);
   may_follow_on boolean;
   found_kinds text[];
   found_ids text[];
@@ -5466,7 +5492,6 @@ declare
   tags text[];
   tag_positions bigint[];
   batch record;
-  record_id text;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'taskledger: remove_tasks needs a READ COMMITTED transaction'
@@ -5564,23 +5589,11 @@ begin
   end loop;
   perform taskledger_internal.forget_tasks(found_kinds, found_ids, tags, tag_positions);
 
-  record_id := 'archive/' || to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
-  with tx as materialized (
-    select pg_current_xact_id() as xid,
-           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger_internal.login_id()) as login_id)
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-  select tx.xid, v.version, v.attempt, taskledger.shard_of(record_id), v.type::taskledger.event_type, tx.login_id,
-         'taskledger.operation', record_id, author,
-         case when v.version = 1
-              then json_build_object('action', 'archive', 'reason', nullif(remove_tasks.reason, ''), 'detail',
-                     (select json_object_agg(d.name, d.value)
-                        from (values ('run', remove_tasks.run::text), ('tasks', tasks::text),
-                                     ('events', events::text), ('file', remove_tasks.file)) d(name, value)
-                       where d.value is not null)) end
-    from tx cross join (values (1, 0, 'enqueued'), (2, 1, 'succeeded')) v(version, attempt, type)
-   order by v.version;
-  perform taskledger_internal.commit_durably();
+  perform taskledger_internal.record_act('archive', remove_tasks.actor, remove_tasks.reason, (
+    select json_object_agg(d.name, d.value)
+      from (values ('run', remove_tasks.run::text), ('tasks', tasks::text), ('events', events::text),
+                   ('file', remove_tasks.file)) d(name, value)
+     where d.value is not null));
 end
 $$;
 
@@ -5755,6 +5768,30 @@ CREATE FUNCTION taskledger_internal.session_incarnation() RETURNS text
     RETURN CASE WHEN starts_with(current_setting('taskledger.incarnation'::text, true), ((('taskledger.incarnation'::regclass)::oid)::text || '/'::text)) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger_internal.note_incarnation(('taskledger.incarnation'::regclass)::oid) END;
 
 COMMENT ON FUNCTION taskledger_internal.session_incarnation() IS 'Returns the session''s note of note_incarnation; null as incarnation.';
+
+CREATE FUNCTION taskledger_internal.set_archive(kind text, keep interval, is_forever boolean, actor text, reason text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform taskledger_internal.check_key(set_archive.kind, 'x');
+  perform taskledger_internal.check_actor(set_archive.actor);
+  if set_archive.keep is null and not set_archive.is_forever then
+    delete from taskledger.archive_setting s where s.kind = set_archive.kind;
+  else
+    insert into taskledger.archive_setting as s (kind, keep, actor)
+    values (set_archive.kind, case when not set_archive.is_forever then set_archive.keep end,
+            coalesce(nullif(set_archive.actor, ''), session_user))
+        on conflict on constraint archive_setting_pkey do update
+       set keep = excluded.keep, actor = excluded.actor, updated_at = excluded.updated_at;
+  end if;
+  perform taskledger_internal.record_act('archive.keep', set_archive.actor, set_archive.reason, json_build_object(
+    'kind', set_archive.kind, 'keep', case when set_archive.is_forever then 'forever'
+                                           else coalesce(set_archive.keep::text, 'default') end));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.set_archive(kind text, keep interval, is_forever boolean, actor text, reason text) IS 'Sets how long serve keeps the finished tasks of a kind; null and not is_forever: as long as those of others.';
 
 CREATE FUNCTION taskledger_internal.set_poll_place(worker text, kind text, place json) RETURNS void
     LANGUAGE plpgsql
@@ -6790,6 +6827,25 @@ ALTER TABLE taskledger.archive_run ALTER COLUMN id ADD GENERATED ALWAYS AS IDENT
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE taskledger.archive_setting (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    keep interval,
+    actor text NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT archive_setting_keep_check CHECK ((keep >= '00:00:00'::interval))
+);
+
+COMMENT ON TABLE taskledger.archive_setting IS 'How long the archive of serve keeps the finished tasks of a kind, as set by operators; null: forever. Other kinds have the time of serve --archive-after.';
+
+CREATE VIEW taskledger.archive_settings AS
+ SELECT s.kind,
+    s.keep,
+    s.actor,
+    s.updated_at
+   FROM taskledger.archive_setting s;
+
+COMMENT ON VIEW taskledger.archive_settings IS 'The kinds whose finished tasks the archive of serve keeps for a time of their own; null: forever.';
 
 CREATE TABLE taskledger.archived_key (
     hash uuid NOT NULL,
@@ -7863,6 +7919,9 @@ ALTER TABLE ONLY taskledger.archive_batch
 
 ALTER TABLE ONLY taskledger.archive_run
     ADD CONSTRAINT archive_run_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY taskledger.archive_setting
+    ADD CONSTRAINT archive_setting_pkey PRIMARY KEY (kind);
 
 ALTER TABLE ONLY taskledger.archived_key
     ADD CONSTRAINT archived_key_pkey PRIMARY KEY (hash);

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/alarm"
+	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/loop"
@@ -47,6 +48,9 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if c.Seal != nil {
 		services = append(services, c.sealer())
+	}
+	if c.ArchiveAfter > 0 {
+		services = append(services, c.archiver())
 	}
 	if c.Listener != nil {
 		reports := &reporter{config: c}
@@ -195,6 +199,16 @@ func (c Config) periodic() service {
 			return err
 		}
 		return r.Run(ctx)
+	}}
+}
+
+func (c Config) archiver() service {
+	return service{"archive", func(ctx context.Context, log *slog.Logger) error {
+		s, err := archiver.New(archiver.Config{DB: c.DB, After: c.ArchiveAfter, Logger: log})
+		if err != nil {
+			return err
+		}
+		return s.Run(ctx)
 	}}
 }
 

@@ -19,6 +19,7 @@ import (
 var examples = map[string]string{
 	"taskledger":                  "--version",
 	"taskledger apply schedules":  "apply schedules -f testdata/schedules.json",
+	"taskledger archive":          "archive --older-than 3650d --to none",
 	"taskledger bury":             "bury --kind nothing",
 	"taskledger cancel":           "cancel --kind nothing",
 	"taskledger clone":            "clone coupon.send order-17 --as order-17-OUTPUT",

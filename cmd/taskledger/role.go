@@ -70,6 +70,7 @@ var roleOf = map[string]string{
 	"taskledger rebuild stream":    "operator",
 	"taskledger replay":            "operator",
 	"taskledger seal":              "archiver",
+	"taskledger archive":           "archiver",
 	"taskledger create seal-key":   "reader",
 	"taskledger prove":             "reader",
 	"taskledger verify seal":       "reader",

@@ -27,6 +27,7 @@ type serveFlags struct {
 	noFetch  bool
 	alarms   string
 	seal     string
+	archive  archiveService
 	listen   string
 	api      apiFlags
 	push     string
@@ -55,6 +56,7 @@ func newServeCommand(a *app) *cobra.Command {
   periodic    enqueues the tasks of schedules
   alarm       sends alarms, with --alarms
   seal        seals the events, and signs and publishes checkpoints, with --seal
+  archive     removes finished tasks from the tables, with --archive-after
   http        answers /healthz, /readyz and /metrics, the HTTP API at /v1/ and the console at /,
               with --listen
 
@@ -130,6 +132,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 		"`file` with kinds whose tasks are sent to HTTP servers: docs/webhooks.md (default: none)")
 	addAlarmsFlag(cmd, &f.alarms)
 	addSealFlag(cmd, &f.seal)
+	f.archive.add(cmd)
 	for _, name := range []string{
 		"postgres-binaries", "listen", "stream", "stream-max-bytes", "stream-max-age", "stream-replicas", "nats-listen",
 		"advertise", "peers", "cluster-listen", "latency", "lease-ttl", "ack-timeout", "push",
@@ -154,6 +157,9 @@ func (f serveFlags) validate() error {
 	}
 	if err := f.stream.Validate(); err != nil {
 		return usagef("%s", err)
+	}
+	if err := f.archive.validate(); err != nil {
+		return err
 	}
 	err := broker.Config{
 		Listen: f.server.Listen, Advertise: f.server.Advertise,
@@ -268,7 +274,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	c := services.Config{
 		DB: pool, Server: f.server, Stream: f.stream, StreamOff: f.isOff,
 		Latency: f.latency, LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
-		Alarms: alarms, Seal: sealed, Logger: a.log, Describe: a.explain,
+		Alarms: alarms, Seal: sealed, ArchiveAfter: f.archive.after, Logger: a.log, Describe: a.explain,
 	}
 	if f.isOff {
 		f.api.pollEvery = waitPoll

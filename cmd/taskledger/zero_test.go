@@ -10,6 +10,7 @@ import (
 
 // zeroMeanings are the flags that may be given as 0, by the reason.
 var zeroMeanings = map[string]string{
+	"taskledger archive --older-than":       "all tasks that have ended",
 	"taskledger enqueue --run-in":           "now, as without it",
 	"taskledger enqueue --shard":            "the shard 0",
 	"taskledger enqueue --wait":             "it does not wait, as without it",

@@ -24,9 +24,8 @@ var rules = []rule{
 	{
 		pkg: "/services",
 		may: []string{"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
-			"/health/...", "/metrics", "/internal/webhooks", "/internal/alarm", "/internal/seal/...",
-			"/internal/broker",
-			"/internal/httpserver", "/internal/loop",
+			"/health/...", "/metrics", "/internal/webhooks", "/internal/alarm", "/internal/archiver",
+			"/internal/seal/...", "/internal/broker", "/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
 		reason: "the other door: it puts the services together, and no package of the library imports it",
 	},

@@ -35,6 +35,7 @@ var tables = map[string]string{
 	"archived_until":     "ledger",
 	"archive_batch":      "ledger",
 	"archive_run":        "ledger",
+	"archive_setting":    "ledger",
 
 	"archive_batch_id_seq": "ledger",
 	"archive_run_id_seq":   "ledger",

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// archiveFlags are the options of archive.
+type archiveFlags struct {
+	olderThan, hold, wait time.Duration
+	kinds                 []string
+	to, keep              string
+	actor, reason         string
+}
+
+func newArchiveCommand(a *app) *cobra.Command {
+	var f archiveFlags
+	cmd := &cobra.Command{
+		Use:   "archive",
+		Short: "Remove finished tasks from the tables, or set how long serve keeps them",
+		Long: `Remove tasks that ended longer ago than --older-than from the tables: all their events, as a whole. Dead
+tasks stay. Their keys stay known, in 100 bytes each: a key that is enqueued again is discarded, and does not run.
+
+Each batch of 1,000 tasks is a transaction, recorded with actor and reason. If the command is interrupted or killed, run
+it again. Several may run at once.
+
+A run waits for transactions that are older than itself, because they may have read a task before its end. Readers of
+the feed hold tasks that they have not read: subscribers and the relay for at most --hold longer.
+
+With --keep, the command archives nothing: it sets how long serve --archive-after keeps the tasks of a kind.`,
+		Example: "  taskledger archive --older-than 90d --to none --reason 'retention policy 7'\n" +
+			"  taskledger archive --kind invoice.issue --keep 3650d",
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(cmd); err != nil {
+				return err
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				if f.keep != "" {
+					return keep(ctx, a, pool, f)
+				}
+				return archive(ctx, a, pool, f)
+			})
+		},
+	}
+	addDuration(cmd.Flags(), &f.olderThan, "older-than", "how long ago a task must have ended")
+	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of tasks (default: all but taskledger.operation)")
+	cmd.Flags().StringVar(&f.to, "to", "", "where the events are kept: `none`")
+	addDuration(cmd.Flags(), &f.hold, "hold",
+		"how much longer a task stays that a subscriber or the relay has not read (default: 7d)")
+	addDuration(cmd.Flags(), &f.wait, "wait", "how long to wait for older transactions (default: 10m)")
+	cmd.Flags().StringVar(&f.keep, "keep", "",
+		"set how long serve keeps the tasks of --kind: a `duration`, forever, or default")
+	refuseZero(cmd.Flags(), "hold", "wait")
+	addActorFlag(cmd, &f.actor)
+	addReasonFlag(cmd, &f.reason)
+	return cmd
+}
+
+func (f archiveFlags) validate(cmd *cobra.Command) error {
+	if f.keep != "" {
+		for _, name := range []string{"older-than", "to", "hold", "wait"} {
+			if cmd.Flags().Changed(name) {
+				return usagef("--%s has no effect with --keep", name)
+			}
+		}
+		if len(f.kinds) != 1 {
+			return usagef("--keep needs one --kind")
+		}
+		return nil
+	}
+	switch {
+	case !cmd.Flags().Changed("older-than"):
+		return usagef("--older-than is required, as in --older-than 90d")
+	case f.to == "":
+		return usagef("--to is required: none, since no file can be written yet")
+	case f.to != "none":
+		return usagef("invalid --to %q: no other place than none is supported", f.to)
+	}
+	return nil
+}
+
+// archiveService is the archive as a service of serve.
+type archiveService struct {
+	after time.Duration
+	to    string
+}
+
+func (s *archiveService) add(cmd *cobra.Command) {
+	addDuration(cmd.Flags(), &s.after, "archive-after",
+		"remove tasks from the tables this long after their end: docs/operations.md (default: they stay)")
+	cmd.Flags().StringVar(&s.to, "archive-to", "", "where their events are kept: `none`")
+	refuseZero(cmd.Flags(), "archive-after")
+	bind(cmd.Flags(), "archive-after", "TASKLEDGER_ARCHIVE_AFTER")
+	bind(cmd.Flags(), "archive-to", "TASKLEDGER_ARCHIVE_TO")
+}
+
+func (s *archiveService) validate() error {
+	switch {
+	case s.after == 0 && s.to != "":
+		return usagef("--archive-to has no effect without --archive-after")
+	case s.after != 0 && s.to != "none":
+		return usagef("--archive-after needs --archive-to none")
+	}
+	return nil
+}
+
+// archiveResult is the result of archive as JSON.
+type archiveResult struct {
+	archiver.Report
+	Seconds float64 `json:"seconds"`
+}
+
+func archive(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlags) error {
+	o := archiver.Options{
+		OlderThan: f.olderThan, Hold: f.hold, Wait: f.wait, Actor: actorOr(f.actor), Reason: f.reason,
+	}
+	for _, k := range f.kinds {
+		o.Kinds = append(o.Kinds, ledger.Kind(k))
+	}
+	began := time.Now()
+	last := began
+	o.Progress = func(r archiver.Report) {
+		if time.Since(last) > progressEvery {
+			last = time.Now()
+			fmt.Fprintf(a.stderr, "archived: %s tasks, %s a second\n", count(r.Tasks),
+				count(int64(float64(r.Tasks)/time.Since(began).Seconds())))
+		}
+	}
+	report, err := archiver.Run(ctx, pool, o)
+	if err != nil {
+		if report.Tasks > 0 {
+			fmt.Fprintf(a.stderr, "archived before the error: %s tasks\n", count(report.Tasks))
+		}
+		return err
+	}
+	return a.print(archiveResult{report, time.Since(began).Seconds()}, func(w io.Writer) {
+		fmt.Fprintf(w, "archived: %s tasks with %s events that ended before %s\n", count(report.Tasks),
+			count(report.Events), report.Cutoff.UTC().Format(time.RFC3339))
+		if report.Held > 0 {
+			fmt.Fprintf(w, "held: %s tasks, by reader %s\n", count(report.Held), report.HeldBy)
+		}
+	})
+}
+
+// keep sets how long serve keeps the tasks of a kind.
+func keep(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlags) error {
+	s := archiver.Setting{Kind: ledger.Kind(f.kinds[0]), Actor: actorOr(f.actor)}
+	switch f.keep {
+	case "forever":
+		s.IsForever = true
+	case "default":
+		s.IsDefault = true
+	default:
+		var err error
+		if s.Keep, err = parseDuration(f.keep); err != nil {
+			return usagef("--keep must be a duration, forever or default, got %q", f.keep)
+		}
+	}
+	if err := archiver.Set(ctx, pool, s, f.reason); err != nil {
+		return err
+	}
+	answer := struct {
+		Kind string `json:"kind"`
+		Keep string `json:"keep"`
+	}{f.kinds[0], f.keep}
+	return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "kind %s: %s\n", answer.Kind, answer.Keep) })
+}
