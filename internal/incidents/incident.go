@@ -26,7 +26,8 @@ var incidents = []incident{
 	{ // the partner of payments answers 503, until a minute after its kind is paused, or for ten minutes
 		fault: func(_ context.Context, s *shop) error { s.isPartnerDown.Store(true); return nil },
 		colleague: func(ctx context.Context, s *shop) error {
-			return s.answer(ctx, &s.isPartnerDown, "payment.capture", time.Minute, 10*time.Minute, "the partner is back")
+			return s.answer(ctx, &s.isPartnerDown, "payment.capture", time.Minute, 10*time.Minute,
+				"the partner is back")
 		},
 		cured: `select not exists (select from taskledger.paused_kinds p where p.kind = 'payment.capture')
 		           and not exists (select from taskledger.tasks t where t.kind = 'payment.capture'
@@ -42,7 +43,8 @@ var incidents = []incident{
 	{ // each task of a kind panics, until half a minute after the kind is paused
 		fault: func(_ context.Context, s *shop) error { s.isPoisoned.Store(true); return nil },
 		colleague: func(ctx context.Context, s *shop) error {
-			return s.answer(ctx, &s.isPoisoned, "invoice.render", 30*time.Second, time.Hour, "the release is rolled back")
+			return s.answer(ctx, &s.isPoisoned, "invoice.render", 30*time.Second, time.Hour,
+				"the release is rolled back")
 		},
 		cured: `select not exists (select from taskledger.paused_kinds p where p.kind = 'invoice.render')
 		           and not exists (select from taskledger.tasks t where t.kind = 'invoice.render'
@@ -181,7 +183,8 @@ func (w *watch) look(ctx context.Context) error {
 		return err
 	}
 	rows, err := w.shop.client.DB.Query(ctx, `
-		select e.kind || ' ' || case when starts_with(e.kind, 'taskledger.') then left(e.biz_id, 60) else e.type::text end,
+		select e.kind || ' '
+		       || case when starts_with(e.kind, 'taskledger.') then left(e.biz_id, 60) else e.type::text end,
 		       coalesce(min(e.data::jsonb->>'reason'), ''), count(*)
 		  from taskledger.event e
 		 where e.position > $1::bigint and e.position <= $2::bigint and e.actor = $3::text

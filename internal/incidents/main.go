@@ -115,7 +115,7 @@ func serve(o options, dir, data string) (stop func(), err error) {
 	}, nil
 }
 
-// withoutAddresses returns an environment in which taskledger starts its own servers.
+// withoutAddresses returns an environment in which serve starts its own servers.
 func withoutAddresses(environ []string) (all []string) {
 	for _, v := range environ {
 		if !strings.HasPrefix(v, "DATABASE_URL=") && !strings.HasPrefix(v, "NATS_URL=") {
