@@ -105,7 +105,7 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	d.Args, d.Result = pretty(d.Task.Args, h.config.Hide), pretty(d.Task.Result, h.config.Hide)
 	if d.Task.State == ledger.StateRunning {
 		d.Progress = pretty(d.Task.Progress, h.config.Hide)
-		d.Percent, d.HasPercent = progressOf(d.Task.Progress)
+		d.Percent, d.HasPercent = explain.Progress(d.Task.Progress)
 	}
 	d.Events = h.timeline(events)
 	if d.Seal, err = h.readSeal(ctx, d.Key, d.Version); err != nil {

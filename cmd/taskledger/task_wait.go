@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/explain"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -24,7 +27,8 @@ func newWaitCommand(a *app) *cobra.Command {
 		Use:   "wait KIND BIZ_ID",
 		Short: "Wait until a task has finished, and show it",
 		Long: `Wait until a task has finished, and show it. NATS, if it is found, wakes the command at once; it
-also reads the task five times a second. The exit code is
+also reads the task five times a second. On a terminal, a bar shows its state and its newest progress. The
+exit code is
 
   0  the task succeeded
   3  there is no such task
@@ -79,7 +83,9 @@ func waitForTask(
 		return false, err
 	}
 	defer w.Close()
+	stop := a.showState(ctx, pool, key)
 	task, err := ledger.Wait(ctx, w, key)
+	stop()
 	if !task.State.Finished() {
 		return false, unknownTask(err, key)
 	}
@@ -87,4 +93,54 @@ func waitForTask(
 		return true, printErr
 	}
 	return true, err
+}
+
+// showEvery is the time between two states of a task on the terminal.
+const showEvery = 500 * time.Millisecond
+
+// showState shows the state and the progress of a task on a terminal, until stop is called.
+func (a *app) showState(ctx context.Context, db ledger.DB, key ledger.Key) (stop func()) {
+	if !a.onTerminal() || a.config.output != formatTable {
+		return func() {}
+	}
+	bar, stopBar := a.bar("waiting for "+plain(key.String()), 0)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if task, err := ledger.Load(ctx, db, key); err == nil { // else the wait itself returns the error
+				text, share := taskState(task)
+				bar.UpdateMessage(text)
+				if share > 0 {
+					bar.UpdateTotal(100)
+					bar.SetValue(min(share, 99)) // the bar ends with the task
+				}
+			}
+			if loop.Sleep(ctx, showEvery) != nil {
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+		stopBar()
+	}
+}
+
+// taskState returns the state of a task in words, and its progress in percent, 0 without any.
+func taskState(t ledger.Task) (text string, share int64) {
+	text = plain(t.Key.String()) + ": " + string(t.State)
+	if t.Attempt > 0 {
+		text += fmt.Sprintf(", attempt %d", t.Attempt)
+	}
+	if t.State != ledger.StateRunning {
+		return text, 0
+	}
+	percent, isKnown := explain.Progress(t.Progress)
+	if isKnown {
+		text += fmt.Sprintf(", %.0f %%", percent)
+	}
+	return text, int64(percent)
 }
