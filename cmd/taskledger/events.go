@@ -71,6 +71,7 @@ type eventsFlags struct {
 	limit     int
 	tail      int
 	follow    bool
+	count     bool
 	utc, data bool
 }
 
@@ -89,11 +90,15 @@ Give --to with each page: without it, an event that commits between two calls ma
 page. An export that continues later must be a subscriber, or use the "next" of GET /v1/events, to miss no event.
 
 With --tail, show the newest events, oldest first. With --follow, continue with each event that is committed, in the
-order of commits, until interrupted; -o json then prints one value a line, too.`,
+order of commits, until interrupted; -o json then prints one value a line, too.
+
+With --count, count the events by kind and type, with the bytes of their data, and the times of the first and the last
+one. It reads all events up to --to.`,
 		Example: "  taskledger events --type buried --from 2026-11-17T00:00:00Z --to 1h\n" +
 			"  taskledger events --key coupon.send/order-1 --limit 10\n" +
 			"  taskledger events --actor alice -o jsonl\n" +
-			"  taskledger events --tail 20\n  taskledger events --follow --type failed --type buried",
+			"  taskledger events --tail 20\n  taskledger events --follow --type failed --type buried\n" +
+			"  taskledger events --count --kind coupon.send --from 24h",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			isTail, err := f.validate(cmd)
@@ -104,6 +109,9 @@ order of commits, until interrupted; -o json then prints one value a line, too.`
 				f.limit = 0 // all
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				if f.count {
+					return countEvents(ctx, a, pool, f)
+				}
 				if isTail {
 					return tailEvents(ctx, a, pool, f)
 				}
@@ -119,6 +127,7 @@ order of commits, until interrupted; -o json then prints one value a line, too.`
 	cmd.Flags().IntVar(&f.tail, "tail", 0,
 		fmt.Sprintf("only this number of the newest events, 0 to %d (with --follow: %d)", maxTail, defaultTail))
 	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "begin with the newest events, and continue with new ones")
+	cmd.Flags().BoolVar(&f.count, "count", false, "count the events by kind and type")
 	addEventFlags(cmd, &f.utc, &f.data)
 	return cmd
 }
@@ -134,6 +143,13 @@ func (f *eventsFlags) validate(cmd *cobra.Command) (isTail bool, err error) {
 		for _, name := range []string{"from", "to", "after", "limit"} {
 			if flags.Changed(name) {
 				return false, usagef("--%s excludes --tail and --follow", name)
+			}
+		}
+	}
+	if f.count {
+		for _, name := range []string{"after", "limit", "tail", "follow", "data"} {
+			if flags.Changed(name) {
+				return false, usagef("--%s excludes --count", name)
 			}
 		}
 	}
@@ -220,42 +236,24 @@ type eventStats struct {
 	Stats  []ledger.EventStat `json:"stats"`
 }
 
-func newStatsCommand(a *app) *cobra.Command {
-	var f eventFilter
-	var utc bool
-	cmd := &cobra.Command{
-		Use:   "stats",
-		Short: "Count events by kind and type",
-		Long: `Count events by kind and type, with the bytes of their data, and the times of the first and the last one.
-It reads all events up to --to.`,
-		Example: "  taskledger stats\n" +
-			"  taskledger stats --kind coupon.send --from 24h",
-		Args: exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				r, err := f.events(ctx, pool)
-				if err != nil {
-					return err
-				}
-				result := eventStats{Stats: []ledger.EventStat{}}
-				stop := a.busy("counting the events")
-				stats, err := ledger.Stats(ctx, pool, r)
-				stop()
-				if err != nil {
-					return err
-				}
-				for _, s := range stats {
-					result.Stats = append(result.Stats, s)
-					result.Events, result.Bytes = result.Events+s.Events, result.Bytes+s.Bytes
-				}
-				return printList(a, result, result.Stats, func(w io.Writer) { renderStats(w, result, utc) })
-			})
-		},
+// countEvents prints the number of events by kind and type.
+func countEvents(ctx context.Context, a *app, pool *pgxpool.Pool, f eventsFlags) error {
+	r, err := f.events(ctx, pool)
+	if err != nil {
+		return err
 	}
-	f.addRange(cmd)
-	f.addFilters(cmd)
-	addUTCFlag(cmd, &utc)
-	return cmd
+	result := eventStats{Stats: []ledger.EventStat{}}
+	stop := a.busy("counting the events")
+	stats, err := ledger.Stats(ctx, pool, r)
+	stop()
+	if err != nil {
+		return err
+	}
+	for _, s := range stats {
+		result.Stats = append(result.Stats, s)
+		result.Events, result.Bytes = result.Events+s.Events, result.Bytes+s.Bytes
+	}
+	return printList(a, result, result.Stats, func(w io.Writer) { renderStats(w, result, f.utc) })
 }
 
 func renderStats(w io.Writer, result eventStats, utc bool) {

@@ -63,7 +63,6 @@ var examples = map[string]string{
 	"taskledger show tokens":      "show tokens",
 	"taskledger show workers":     "show workers",
 	"taskledger state":            "state 1",
-	"taskledger stats":            "stats",
 	"taskledger status":           "status",
 	"taskledger test alarms":      "test alarms --alarms testdata/alarms.json",
 	"taskledger tree":             "tree coupon.send order-17",
@@ -90,9 +89,6 @@ var exempt = map[string]string{
 	"taskledger give subscriber":   "needs a subscriber: the script subscriber has one",
 	"taskledger serve subscriber":  "needs NATS: the script subscriber-serve has one",
 	"taskledger serve webhooks":    "needs NATS: the script webhook has one",
-
-	"taskledger create seal-key": "writes a new file: the script seal-published has it",
-	"taskledger watch seal":      "needs a published log: the script seal-published has one",
 
 	"taskledger create token": "prints a secret once: the scripts of the API have it",
 	"taskledger revoke token": "the scripts of the API have it",

@@ -15,7 +15,7 @@ import (
 )
 
 func newSealCommand(a *app) *cobra.Command {
-	var publish string
+	var publish, keyFile, name string
 	cmd := &cobra.Command{
 		Use:   "seal",
 		Short: "Seal the events, and print the checkpoint that an auditor keeps outside",
@@ -27,10 +27,26 @@ Run it from time to time, by cron or a timer: its cost depends on the new events
 run it again: it continues. Several may run at once. taskledger serve --seal does it twice a second.
 
 With --publish the checkpoint is also signed, cosigned by witnesses and published, as serve --seal does with this
-file.`,
-		Example: "  taskledger seal >> /mnt/worm/checkpoints\n  taskledger seal --publish seal.yaml -o jsonl",
-		Args:    exactArgs(0),
+file.
+
+With --make-key it seals nothing: it makes an Ed25519 key that signs the checkpoints of this ledger, writes the secret
+part into a file that must not exist, and prints the public part, a line for auditors and witnesses. The secret part is
+stored nowhere else. A log that begins again needs a key with another --name: after the restore of an older backup, the
+witnesses do not accept its tree under the name that they know.`,
+		Example: "  taskledger seal >> /mnt/worm/checkpoints\n  taskledger seal --publish seal.yaml -o jsonl\n" +
+			"  taskledger seal --make-key /etc/taskledger/seal.key",
+		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case keyFile == "" && name != "":
+				return usagef("--name needs --make-key: it is a part of the key's name")
+			case keyFile != "" && publish != "":
+				return usagef("--publish excludes --make-key")
+			case keyFile != "":
+				return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+					return createSealKey(ctx, a, pool, keyFile, name)
+				})
+			}
 			file, text, err := readSealFile(a, publish)
 			if err != nil {
 				return err
@@ -45,6 +61,10 @@ file.`,
 	}
 	cmd.Flags().StringVar(&publish, "publish", "",
 		"also publish the checkpoint as this `file` states: docs/audit.md (default: print it only)")
+	cmd.Flags().StringVar(&keyFile, "make-key", "",
+		"make a key, and write it into this `file`, which must not exist (default: seal)")
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the key's log, after the ledger's (default: the ledger's alone)")
+	refuseZero(cmd.Flags(), "make-key", "name")
 	return cmd
 }
 
@@ -103,9 +123,10 @@ func addCheckpointFlag(cmd *cobra.Command, name *string, text string) {
 
 func newVerifySealCommand(a *app) *cobra.Command {
 	var kept string
-	var signatures policyFlags
+	var f watchSealFlags
+	signatures := &f.policyFlags
 	cmd := &cobra.Command{
-		Use:   "seal",
+		Use:   "seal [URL|PATH]",
 		Short: "Compare the sealed events with the seal and with checkpoints kept outside",
 		Long: `Compare all sealed events with the seal, and the seal with checkpoints that were kept outside, without
 stopping anything. The exit code is 7 if an event was changed, removed or inserted, if the seal was changed, or if it
@@ -113,11 +134,38 @@ does not match a checkpoint; the output lists each case.
 
 Without --checkpoint it compares events and seal alone: an owner who changes both is not detected. With --key each
 checkpoint must be signed by that key, and cosigned by the witnesses. The first checkpoint that does not match bounds
-the change: it happened after the checkpoint before it was printed, to an event that the first one covers.`,
+the change: it happened after the checkpoint before it was printed, to an event that the first one covers.
+
+With URL or PATH it works without a database, on an auditor's machine: it reads the newest checkpoint that serve --seal
+has published, verifies its signature and the cosignatures of witnesses, and proves from the tiles that its tree
+contains the tree of the last call. It repeats this until something is wrong, and then ends with an exit code:
+
+  7  a signature is missing or invalid, leaves are gone, or the log contains another tree
+  1  no new checkpoint or cosignature within --max-age
+  5  the checkpoint or a tile could not be read for --max-age
+
+PATH is the directory of serve --seal, or a copy. URL is a web server that serves this directory. PATH may also be a
+file of checkpoints: it has no tiles, so only signatures and sizes are compared, and consistency needs witnesses.
+
+--state names the file that keeps the last checkpoint between calls. Without witnesses the age of a checkpoint is the
+time since it was first read: of an idle ledger it grows. With witnesses it is the time of the cosignatures.`,
 		Example: "  taskledger verify seal --checkpoint /mnt/worm/checkpoints\n" +
-			"  taskledger verify seal --checkpoint checkpoints -o json",
-		Args: exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+			"  taskledger verify seal --checkpoint checkpoints -o json\n" +
+			"  taskledger verify seal https://audit.example.com/ledger --key 'taskledger/…' --state seal.state\n" +
+			"  taskledger verify seal /mnt/seal --key 'taskledger/…' --state seal.state --once",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				if kept != "" {
+					return usagef("--checkpoint excludes URL and PATH")
+				}
+				return watchSeal(cmd.Context(), a, f, args[0])
+			}
+			for _, name := range watchFlags {
+				if cmd.Flags().Changed(name) {
+					return usagef("--%s needs the URL or PATH of a published seal", name)
+				}
+			}
 			var o seal.VerifyOptions
 			policy, isSigned, err := signatures.policy()
 			if err != nil {
@@ -140,7 +188,8 @@ the change: it happened after the checkpoint before it was printed, to an event 
 		},
 	}
 	addCheckpointFlag(cmd, &kept, "file of checkpoints that taskledger seal has printed (default: none)")
-	signatures.add(cmd.Flags())
+	f.add(cmd.Flags())
+	f.addWatch(cmd.Flags())
 	return cmd
 }
 

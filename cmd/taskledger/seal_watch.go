@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/internal/loop"
@@ -29,7 +28,7 @@ type policyFlags struct {
 }
 
 func (f *policyFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.key, "key", "", "public `key` of the log, which taskledger create seal-key printed")
+	flags.StringVar(&f.key, "key", "", "public `key` of the log, which taskledger seal --make-key printed")
 	flags.StringArrayVar(&f.witnesses, "witness", nil, "public `key` of a witness; may be repeated")
 	flags.IntVar(&f.quorum, "quorum", 0, "how many of the witnesses must have cosigned (default: all)")
 	refuseZero(flags, "quorum")
@@ -50,7 +49,7 @@ func (f *policyFlags) policy() (seal.Policy, bool, error) {
 	return p, true, p.Validate()
 }
 
-// watchSealFlags are the options of watch seal.
+// watchSealFlags are the options of verify seal with a published seal.
 type watchSealFlags struct {
 	policyFlags
 
@@ -68,58 +67,42 @@ const (
 	maxTile          = 8 << 10
 )
 
-func newWatchSealCommand(a *app) *cobra.Command {
-	f := watchSealFlags{}
-	cmd := &cobra.Command{
-		Use:   "seal URL|PATH",
-		Short: "Check the published checkpoints until one is wrong, without a database",
-		Long: `Read the newest checkpoint that serve --seal has published, verify its signature and the cosignatures of
-witnesses, and prove from the tiles that its tree contains the tree of the last call: on an auditor's machine, without
-a database. It repeats this until something is wrong, and then ends with an exit code:
+// watchFlags are the names of the flags that only the published seal has.
+var watchFlags = []string{"state", "max-age", "every", "once"}
 
-  7  a signature is missing or invalid, leaves are gone, or the log contains another tree
-  1  no new checkpoint or cosignature within --max-age
-  5  the checkpoint or a tile could not be read for --max-age
-
-PATH is the directory of serve --seal, or a copy. URL is a web server that serves this directory. PATH may also be a
-file of checkpoints: it has no tiles, so only signatures and sizes are compared, and consistency needs witnesses.
-
---state names the file that keeps the last checkpoint between calls. Without witnesses the age of a checkpoint is the
-time since it was first read: of an idle ledger it grows. With witnesses it is the time of the cosignatures.`,
-		Example: "  taskledger watch seal https://audit.example.com/ledger --key 'taskledger/…' --state seal.state\n" +
-			"  taskledger watch seal /mnt/seal --key 'taskledger/…' --state seal.state --once",
-		Args: exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			policy, ok, err := f.policy()
-			switch {
-			case err != nil:
-				return err
-			case !ok:
-				return usagef("--key is required: the public key of the log").
-					hinted("taskledger create seal-key printed it")
-			case f.state == "":
-				return usagef("--state is required: the file that keeps the last checkpoint between calls")
-			case f.every < minWatchSeal:
-				return usagef("--every must be at least %s, got %s", minWatchSeal, f.every)
-			}
-			w := &sealWatch{app: a, flags: f, policy: policy, where: args[0], name: args[0], now: time.Now}
-			if u, err := url.Parse(args[0]); err == nil {
-				w.name = u.Redacted()
-			}
-			return w.run(cmd.Context())
-		},
-	}
-	f.add(cmd.Flags())
-	cmd.Flags().StringVar(&f.state, "state", "", "`file` with the last checkpoint; it is made by the first call")
+// addWatch adds the flags of the published seal.
+func (f *watchSealFlags) addWatch(flags *pflag.FlagSet) {
+	flags.StringVar(&f.state, "state", "",
+		"`file` with the last checkpoint of URL or PATH; it is made by the first call")
 	f.maxAge, f.every = defaultMaxAge, defaultWatchSeal
-	addDuration(cmd.Flags(), &f.maxAge, "max-age", "greatest age of the newest checkpoint (default: 1h)")
-	addDuration(cmd.Flags(), &f.every, "every", "time between two checks (default: 1m)")
-	cmd.Flags().BoolVar(&f.once, "once", false, "check once, and end with exit code 0 if all is well")
-	refuseZero(cmd.Flags(), "max-age", "every")
-	return cmd
+	addDuration(flags, &f.maxAge, "max-age", "of URL or PATH: greatest age of the newest checkpoint (default: 1h)")
+	addDuration(flags, &f.every, "every", "of URL or PATH: time between two checks (default: 1m)")
+	flags.BoolVar(&f.once, "once", false, "check URL or PATH once, and end with exit code 0 if all is well")
+	refuseZero(flags, "state", "max-age", "every")
 }
 
-// sealWatch is a call of watch seal.
+// watchSeal checks the published seal at where.
+func watchSeal(ctx context.Context, a *app, f watchSealFlags, where string) error {
+	policy, ok, err := f.policy()
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return usagef("--key is required: the public key of the log").
+			hinted("taskledger seal --make-key printed it")
+	case f.state == "":
+		return usagef("--state is required: the file that keeps the last checkpoint between calls")
+	case f.every < minWatchSeal:
+		return usagef("--every must be at least %s, got %s", minWatchSeal, f.every)
+	}
+	w := &sealWatch{app: a, flags: f, policy: policy, where: where, name: where, now: time.Now}
+	if u, err := url.Parse(where); err == nil {
+		w.name = u.Redacted()
+	}
+	return w.run(ctx)
+}
+
+// sealWatch is a call of verify seal with a published seal.
 type sealWatch struct {
 	*app
 
@@ -313,7 +296,7 @@ func (w *sealWatch) readState() (text []byte, since time.Time, err error) {
 	}
 	line, rest, _ := strings.Cut(string(text), "\n")
 	if since, err = time.Parse(time.RFC3339, line); err != nil || rest == "" {
-		return nil, since, usagef("%s is not a file of watch seal", w.flags.state).
+		return nil, since, usagef("%s is not a file of verify seal", w.flags.state).
 			hinted("name the file of the last call, or one that does not exist")
 	}
 	return []byte(rest), since, nil

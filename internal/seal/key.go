@@ -38,7 +38,7 @@ type Signer struct {
 // NewSigner returns the signer of a secret key. Its error does not contain the key.
 func NewSigner(secret string) (*Signer, error) {
 	invalid := &ledger.InvalidError{Field: "key",
-		Rule: "must be the secret key that taskledger create seal-key has made: PRIVATE+KEY+…"}
+		Rule: "must be the secret key that taskledger seal --make-key has made: PRIVATE+KEY+…"}
 	signer, err := note.NewSigner(secret)
 	if err != nil {
 		return nil, invalid
@@ -108,7 +108,7 @@ func (s *Signer) Sign(c Checkpoint) ([]byte, error) {
 	named := Checkpoint{Origin: s.Origin(), Size: c.Size, Root: c.Root}
 	if !named.IsOf(c.Origin) {
 		return nil, &ledger.InvalidError{Field: "key", Value: s.Origin(),
-			Rule: "must be a key of this ledger, " + c.Origin + ": taskledger create seal-key"}
+			Rule: "must be a key of this ledger, " + c.Origin + ": taskledger seal --make-key"}
 	}
 	return note.Sign(&note.Note{Text: named.String()}, s.signer)
 }
@@ -118,7 +118,7 @@ func logVerifier(public string) (note.Verifier, error) {
 	v, err := note.NewVerifier(public)
 	if err != nil {
 		return nil, &ledger.InvalidError{Field: "key", Value: public,
-			Rule: "must be the public key that taskledger create seal-key has printed"}
+			Rule: "must be the public key that taskledger seal --make-key has printed"}
 	}
 	return v, nil
 }

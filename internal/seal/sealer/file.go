@@ -18,8 +18,8 @@ import (
 // File is the content of a file with the key, the receivers and the witnesses of checkpoints. The zero value seals, and
 // publishes nothing.
 type File struct {
-	// KeyFile names a file, and KeyEnv an environment variable, that contains the secret key of taskledger create
-	// seal-key. At most one of KeyFile, KeyEnv and KeyCommand is set. One is required to publish.
+	// KeyFile names a file, and KeyEnv an environment variable, that contains the secret key of taskledger seal
+	// --make-key. At most one of KeyFile, KeyEnv and KeyCommand is set. One is required to publish.
 	KeyFile string `json:"key_file"`
 	KeyEnv  string `json:"key_env"`
 	// KeyCommand is a program with its arguments that holds the secret key elsewhere: it reads a text from its
@@ -78,7 +78,7 @@ func (f File) Validate() error {
 	isPublished := f.Directory != "" || f.Path != "" || f.Subject != "" || len(f.Webhooks) > 0
 	switch {
 	case isPublished && !f.hasKey():
-		fault("key_file", "", "key_file, key_env or key_command is required to publish: taskledger create seal-key")
+		fault("key_file", "", "key_file, key_env or key_command is required to publish: taskledger seal --make-key")
 	case !isPublished && (f.hasKey() || len(f.Witnesses) > 0):
 		fault("directory", "", "directory, file, subject or webhooks is required: a key signs what is published")
 	}

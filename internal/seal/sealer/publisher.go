@@ -27,8 +27,8 @@ type RefusedError struct {
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("nothing is published, because the ledger does not contain the checkpoint of %d leaves in "+
 		"%s: %s; if the database was restored from an older backup, keep the directory and the file, and publish a "+
-		"new log: taskledger create seal-key --name NAME, another directory and another file", e.Kept.Size, e.Where,
-		e.Reason)
+		"new log: taskledger seal --make-key FILE --name NAME, another directory and another file", e.Kept.Size,
+		e.Where, e.Reason)
 }
 
 func (e *RefusedError) Unwrap() error { return e.Reason }

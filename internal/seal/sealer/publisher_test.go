@@ -153,7 +153,7 @@ func TestRefusals(t *testing.T) {
 		"if the database was restored from an older backup")
 	f.enqueue("5", "6", "7", "8")
 	f.seal()
-	check("the same, with more events since", file, f, seal.ErrMismatch, "taskledger create seal-key --name")
+	check("the same, with more events since", file, f, seal.ErrMismatch, "taskledger seal --make-key FILE --name")
 	fresh := f.file("log-2") // the cure
 	fresh.KeyFile = named
 	f.mustPublish(fresh)
