@@ -90,8 +90,9 @@ func beginning(message string) string {
 
 // readRecent reads the words of the last tasks. They are kept, so that no page waits for them twice.
 func (h *Handler) readRecent(ctx context.Context) (all []recentWords, isLarge bool, err error) {
-	filter := ledger.Range{Types: []ledger.EventType{ledger.EventEnqueued, ledger.EventScheduled, ledger.EventLinedUp}}
-	events, _, err := ledger.ReadBack(ctx, h.config.DB, filter, ledger.BackOptions{Limit: recentTasks, Walk: recentWalk})
+	types := []ledger.EventType{ledger.EventEnqueued, ledger.EventScheduled, ledger.EventLinedUp}
+	events, _, err := ledger.ReadBack(ctx, h.config.DB, ledger.Range{Types: types},
+		ledger.BackOptions{Limit: recentTasks, Walk: recentWalk})
 	for _, e := range events {
 		var meta ledger.Meta
 		_ = json.Unmarshal(e.Meta, &meta) // other programs can store any JSON

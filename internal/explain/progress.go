@@ -2,8 +2,8 @@ package explain
 
 import "encoding/json"
 
-// Progress returns the share of a report of progress in percent, and whether the report contains one: a number from 0 to
-// 1 or to 100, or an object with percent, or with done and total.
+// Progress returns the share of a report of progress in percent, and whether the report contains one: a number from 0
+// to 1 or to 100, or an object with percent, or with done and total.
 func Progress(report json.RawMessage) (share float64, isKnown bool) {
 	var n float64
 	if json.Unmarshal(report, &n) == nil {
