@@ -257,7 +257,46 @@ func conform(t *testing.T, dir string, env []string, command ...string) {
 	}
 }
 
-var listedKind = regexp.MustCompile(`(?:handle\(|KIND, ME = )"([a-z.]+)"`)
+// The workers over HTTP that docs/languages.md lists, without a package, pass the suite. Their handler is replaced.
+func TestClientListings(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/languages.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []struct{ language, command, handler string }{
+		{language: "python", command: "python3", handler: `(?s)def work\(.*?\n\n`},
+		{language: "js", command: "node", handler: `(?s)async function work\(.*?\n\n`},
+	} {
+		t.Run(l.language, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(l.command); err != nil {
+				t.Skip(l.command + " is not installed")
+			}
+			extension := map[string]string{"python": ".py", "js": ".mjs"}[l.language]
+			work, err := os.ReadFile("testdata/conformance_work" + extension)
+			if err != nil {
+				t.Fatal(err)
+			}
+			handler := regexp.MustCompile(l.handler)
+			listing := ""
+			for _, m := range fenced.FindAllStringSubmatch(string(text), -1) {
+				if m[1] == l.language && handler.MatchString(m[2]) && strings.Contains(m[2], ":release") {
+					listing = m[2]
+				}
+			}
+			listing = handler.ReplaceAllLiteralString(listing, string(work)+"\n")
+			listing = strings.Replace(listing, `"coupon.print"`, `"conformance.task"`, 1)
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "listing"+extension), []byte(listing), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			conform(t, dir, nil, l.command, "listing"+extension)
+		})
+	}
+}
+
+var listedKind = regexp.MustCompile(`(?:handle\(|KIND, ME = |const kind = )"([a-z.]+)"`)
 
 // runListings runs the listings of a document in one language, as a reader copies them. A worker gets a task, and must
 // finish it and end at SIGTERM.

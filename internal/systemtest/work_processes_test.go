@@ -35,7 +35,7 @@ type serveProcess struct {
 }
 
 // startServe starts a serve of a database and a NATS server, which the test may kill.
-func startServe(t *testing.T, binary, database, nats string, env []string) serveProcess {
+func startServe(t testing.TB, binary, database, nats string, env []string) serveProcess {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -49,6 +49,9 @@ export function backoff(error: unknown, n: number): number {
   return Math.min(5, 0.1 * 2 ** Math.min(n, 10)) * (0.5 + Math.random());
 }
 
+/** Lets everything run that is ready, so that its requests go together. */
+export const turn = () => new Promise<void>((resolve) => { setImmediate(resolve); });
+
 /** Waits for seconds. If signal aborts, it throws the signal's reason. */
 export function sleep(seconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -1,6 +1,6 @@
 /** Successes on their way to the server. */
 
-import { Problem, type Api } from "./api.js";
+import { Problem, turn, type Api } from "./api.js";
 
 /** A success that waits for its answer. */
 interface Finish {
@@ -33,7 +33,10 @@ export class Finishes {
 
   private async sendAll(): Promise<void> {
     this.isBusy = true;
-    while (this.waiting.length > 0) await this.sendGroup(this.next());
+    do {
+      await turn();
+      await this.sendGroup(this.next());
+    } while (this.waiting.length > 0);
     this.isBusy = false;
   }
 

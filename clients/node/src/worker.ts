@@ -2,7 +2,7 @@
 
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
-import { Api, Problem, sleep } from "./api.js";
+import { Api, Problem, sleep, turn } from "./api.js";
 import { Exactly, type Database } from "./exactly.js";
 import { Finishes } from "./finishes.js";
 import { Cancelled, failed, finished, Job, type Outcome, type WireTask } from "./job.js";
@@ -130,6 +130,7 @@ export class Worker<C = undefined> {
     const { signal } = this.stopping;
     const wait = this.options.wait ?? 20;
     for (let received = 0; !signal.aborted; ) {
+      await turn();
       const free = Math.min(this.slots - this.running, 2 * this.slots - this.work.size);
       if (free <= 0) {
         await new Promise<void>((resolve) => { this.wake = resolve; });
