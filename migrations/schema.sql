@@ -1706,6 +1706,35 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.begin_archive(older_than interval, OUT run integer, OUT cutoff timestamp with time zone) IS 'Begins a run of the archive, for tasks that ended longer ago than older_than. Returns its id and the moment.';
 
+CREATE FUNCTION taskledger_internal.begin_import(ids integer[], names text[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  taken record;
+begin
+  lock table taskledger.event, taskledger.login in share row exclusive mode;
+  if exists (select from taskledger.event) then
+    raise exception 'taskledger: the ledger is not empty' using errcode = 'object_not_in_prerequisite_state',
+      hint = 'import into a new database, after taskledger migrate and before anything else';
+  end if;
+  select l.id, l.name, n.name as wanted into taken
+    from unnest(begin_import.ids, begin_import.names) n(id, name)
+    join taskledger.login l on l.id = n.id and l.name <> n.name
+   limit 1;
+  if found then
+    raise exception 'taskledger: login id % is of % here, and of % in the files', taken.id, taken.name, taken.wanted
+      using errcode = 'object_not_in_prerequisite_state',
+            hint = 'import into a new database, after taskledger migrate and before anything else';
+  end if;
+  insert into taskledger.login (id, name) overriding system value
+  select n.id, n.name from unnest(begin_import.ids, begin_import.names) n(id, name)
+      on conflict (id) do nothing;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.begin_import(ids integer[], names text[]) IS 'Locks an empty ledger for an import until the transaction ends, and adds the logins of its events.';
+
 CREATE FUNCTION taskledger_internal.begin_incarnation() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2694,6 +2723,65 @@ CREATE FUNCTION taskledger_internal.due_at(after_us bigint, at timestamp with ti
     RETURN CASE WHEN (at IS NOT NULL) THEN GREATEST(at, clock_timestamp()) WHEN (after_us IS NOT NULL) THEN (clock_timestamp() + ((after_us)::double precision * '00:00:00.000001'::interval)) ELSE NULL::timestamp with time zone END;
 
 COMMENT ON FUNCTION taskledger_internal.due_at(after_us bigint, at timestamp with time zone) IS 'Returns the moment at, or else the moment after_us microseconds from now, never before now, by the database''s clock.';
+
+CREATE FUNCTION taskledger_internal.end_import() RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  partial record;
+  timers bigint;
+begin
+  select e.kind, e.biz_id, min(e.version) as first, count(*) as events, max(e.version) as last into partial
+    from taskledger.event e
+   group by e.kind, e.biz_id
+  having min(e.version) <> 1 or count(*) <> max(e.version)
+   limit 1;
+  if found then
+    raise exception 'taskledger: the files contain % of the events of %/%, from version % to %', partial.events,
+      partial.kind, partial.biz_id, partial.first, partial.last using errcode = 'object_not_in_prerequisite_state',
+      hint = 'import all volumes of the ledger together, from the first position on';
+  end if;
+  if exists (select from taskledger.event e
+              where not exists (select from taskledger.login l where l.id = e.login_id)) then
+    raise exception 'taskledger: the files do not name the logins of all events'
+      using errcode = 'object_not_in_prerequisite_state', hint = 'export the events again';
+  end if;
+  insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+  select taskledger_internal.due_at(null, t.at), t.kind, t.biz_id, t.version, t.reason
+    from (
+     select e.kind, e.biz_id, r.version, r.reason, r.at
+       from taskledger.event e
+      cross join lateral (
+        select n.version, n.meta
+          from taskledger.event n
+         where n.kind = e.kind and n.biz_id = e.biz_id
+           and n.version = taskledger_internal.args_version(e.kind, e.biz_id)) args
+      cross join lateral (values
+        (e.version, 'due', case when e.type not in ('snoozed', 'scheduled') then null
+                                when e.version = 1 or e.run is not null then e.meta->>'run_at'
+                                else e.data->>'run_at' end),
+        (e.version, 'retry', case e.type when 'failed' then e.data->>'retry_at' end),
+        (args.version, 'start_by', args.meta->>'start_by'),
+        (args.version, 'finish_by', args.meta->>'finish_by')) m(version, reason, moment)
+      cross join lateral (values (m.version, m.reason, m.moment::timestamptz)) r(version, reason, at)
+      where e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
+        and r.at is not null
+        and not exists (select from taskledger.event n
+                         where n.kind = e.kind and n.biz_id = e.biz_id and n.version = e.version + 1)
+     union all
+     select e.kind, e.biz_id, e.version, 'after', taskledger_internal.end_of_time()
+       from taskledger.event e
+      where e.type = 'scheduled' and (e.version = 1 or e.run is not null)
+        and e.meta->>'after' is not null and e.meta->>'run_at' is null
+        and not exists (select from taskledger.event n
+                         where n.kind = e.kind and n.biz_id = e.biz_id and n.version = e.version + 1)) t;
+  get diagnostics timers = row_count;
+  return timers;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.end_import() IS 'Checks that the imported events are the whole history of each task, and adds the timers of unfinished tasks. Returns the number of timers.';
 
 CREATE FUNCTION taskledger_internal.end_of_time() RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -50,9 +50,8 @@ func (a *app) commandGroups() []commandGroup {
 				newRebuildTablesCommand(a), newRebuildStreamCommand(a)),
 		}},
 		{"history", "History and proof:", []*cobra.Command{
-			newStateCommand(a), newReplayCommand(a), newWhatIfCommand(a), newArchiveCommand(a),
-			newSealCommand(a),
-			newProveCommand(a),
+			newStateCommand(a), newReplayCommand(a), newWhatIfCommand(a), newArchiveCommand(a), newExportCommand(a),
+			newSealCommand(a), newProveCommand(a),
 			group(&cobra.Command{Use: "verify", Short: "Verify tables, the seal, or proofs"},
 				newVerifyTablesCommand(a), newVerifySealCommand(a), newVerifyProofsCommand(a)),
 		}},

@@ -14,8 +14,8 @@ import (
 
 func newImportCommand(a *app) *cobra.Command {
 	return group(
-		&cobra.Command{Use: "import", Short: "Migrate from another outbox"},
-		newImportWatermillCommand(a),
+		&cobra.Command{Use: "import", Short: "Import an archive, or migrate from another outbox"},
+		newImportArchiveCommand(a), newImportWatermillCommand(a),
 	)
 }
 

@@ -122,7 +122,7 @@ func addCheckpointFlag(cmd *cobra.Command, name *string, text string) {
 }
 
 func newVerifySealCommand(a *app) *cobra.Command {
-	var kept string
+	var kept, file string
 	var f watchSealFlags
 	signatures := &f.policyFlags
 	cmd := &cobra.Command{
@@ -148,16 +148,20 @@ PATH is the directory of serve --seal, or a copy. URL is a web server that serve
 file of checkpoints: it has no tiles, so only signatures and sizes are compared, and consistency needs witnesses.
 
 --state names the file that keeps the last checkpoint between calls. Without witnesses the age of a checkpoint is the
-time since it was first read: of an idle ledger it grows. With witnesses it is the time of the cosignatures.`,
+time since it was first read: of an idle ledger it grows. With witnesses it is the time of the cosignatures.
+
+With --file it verifies an archive, without a database: each file, the order and the number of events, and that
+each sealed event is in the tree of its volume's checkpoint: docs/archive.md.`,
 		Example: "  taskledger verify seal --checkpoint /mnt/worm/checkpoints\n" +
 			"  taskledger verify seal --checkpoint checkpoints -o json\n" +
 			"  taskledger verify seal https://audit.example.com/ledger --key 'taskledger/…' --state seal.state\n" +
-			"  taskledger verify seal /mnt/seal --key 'taskledger/…' --state seal.state --once",
+			"  taskledger verify seal /mnt/seal --key 'taskledger/…' --state seal.state --once\n" +
+			"  taskledger verify seal --file /mnt/archive --checkpoint checkpoints",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				if kept != "" {
-					return usagef("--checkpoint excludes URL and PATH")
+				if kept != "" || file != "" {
+					return usagef("--checkpoint and --file exclude URL and PATH")
 				}
 				return watchSeal(cmd.Context(), a, f, args[0])
 			}
@@ -182,6 +186,9 @@ time since it was first read: of an idle ledger it grows. With witnesses it is t
 			if err != nil {
 				return err
 			}
+			if file != "" {
+				return verifyArchive(cmd.Context(), a, file, o.Checkpoints)
+			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				return verifySeal(ctx, a, pool, o)
 			})
@@ -190,6 +197,9 @@ time since it was first read: of an idle ledger it grows. With witnesses it is t
 	addCheckpointFlag(cmd, &kept, "file of checkpoints that taskledger seal has printed (default: none)")
 	f.add(cmd.Flags())
 	f.addWatch(cmd.Flags())
+	cmd.Flags().StringVar(&file, "file", "",
+		"`place` of an archive to verify: a directory, or s3://BUCKET/PREFIX (default: the database)")
+	refuseZero(cmd.Flags(), "file")
 	return cmd
 }
 

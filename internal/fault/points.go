@@ -29,10 +29,14 @@ const (
 	ArchiveSegment  = "archive.segment"  // a segment is stored, its entries of the index are not
 	ArchiveRun      = "archive.run"      // both are stored, and are not part of the volume yet
 	ArchiveSummary  = "archive.summary"  // a segment is part of the volume
+	ArchiveTiles    = "archive.tiles"    // the tiles are stored, the index is not
 	ArchiveIndex    = "archive.index"    // the index is stored, the manifest is not
 	ArchiveManifest = "archive.manifest" // the volume is complete, with files that it does not need
 	ArchiveStored   = "archive.stored"   // tasks are in files, and still in the tables
 	ArchiveRemoved  = "archive.removed"  // a batch is removed
+
+	ImportCopied = "import.copied" // the events are inserted and not committed
+	ImportEnd    = "import.end"    // before the commit
 
 	RebaseEnd = "rebase.end" // before the commit
 )

@@ -41,6 +41,7 @@ const (
 	DismissIllegal = "illegal.dismiss"
 	RebuildStream  = "stream.rebuild"
 	Rebase         = "rebase"
+	ImportArchive  = "archive.import"
 
 	RebuildProjection = "projection.rebuild"
 	ReplayEvents      = "events.replay"

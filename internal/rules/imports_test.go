@@ -80,8 +80,9 @@ var rules = []rule{
 		reason: "the seal as a service: it needs PostgreSQL, and HTTP for witnesses and webhooks",
 	},
 	{
-		pkg:    "/ledger/archive",
-		may:    []string{"/ledger", "/internal/seal", "/internal/fault", pgx, xMod, compress},
+		pkg: "/internal/archive",
+		may: []string{"/ledger", "/internal/seal", "/internal/fault", "/internal/feed", "/internal/loop",
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xMod, compress},
 		reason: "files of events are written, read and verified without a service, and verified without a database",
 	},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
@@ -443,7 +444,7 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/archive", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers",
+var library = []string{"/ledger", "/internal/archive", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers",
 	"/internal/scheduler", "/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer",
 	"/health", "/internal/alarm", "/health/probe", "/projector", "/webhook", "/internal/webhooks", "/api",
 	"/api/client", "/console"}
@@ -486,7 +487,7 @@ var bans = []ban{
 		reason: "a service beside the workers runs no handlers: it uses the ledger and does not get the pool",
 	},
 	{
-		pkgs: []string{"/ledger", "/ledger/archive", "/ledger/feed", "/ledger/stdsql", "/internal/seal",
+		pkgs: []string{"/ledger", "/internal/archive", "/ledger/feed", "/ledger/stdsql", "/internal/seal",
 			"/internal/scheduler", "/ledger/periodic", "/projector", "/migrations"},
 		never:  []string{nats},
 		reason: "PostgreSQL is enough for these",

@@ -55,13 +55,8 @@ func (d Directory) WriteTiles(ctx context.Context, db ledger.DB, c Checkpoint) e
 			c.Size)
 	}
 	folders := make(map[string]bool)
-	hashes := &tree{ctx, db}
-	for _, t := range tlog.NewTiles(tileHeight, before.Size, c.Size) {
-		data, err := tlog.ReadTileData(t, hashes)
-		if err != nil {
-			return fmt.Errorf("write %s: %w", tilePath(t), err)
-		}
-		path := filepath.Join(string(d), filepath.FromSlash(tilePath(t)))
+	err = NewTiles(ctx, db, before.Size, c.Size, func(name string, data []byte) error {
+		path := filepath.Join(string(d), filepath.FromSlash(name))
 		if err := writeTile(path, data); err != nil {
 			return err
 		}
@@ -69,6 +64,10 @@ func (d Directory) WriteTiles(ctx context.Context, db ledger.DB, c Checkpoint) e
 			folders[folder] = true
 			folder = filepath.Dir(folder)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	for folder := range folders {
 		if err := syncFolder(folder); err != nil {
@@ -76,6 +75,22 @@ func (d Directory) WriteTiles(ctx context.Context, db ledger.DB, c Checkpoint) e
 		}
 	}
 	return syncFolder(string(d))
+}
+
+// NewTiles calls write with each tile, and its path by C2SP tlog-tiles, that the tree with size leaves has and the tree
+// with before leaves lacks. It stops at the first error, and returns it.
+func NewTiles(ctx context.Context, db ledger.DB, before, size int64, write func(path string, data []byte) error) error {
+	hashes := &tree{ctx, db}
+	for _, t := range tlog.NewTiles(tileHeight, before, size) {
+		data, err := tlog.ReadTileData(t, hashes)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", tilePath(t), err)
+		}
+		if err := write(tilePath(t), data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WriteCheckpoint replaces the checkpoint in the directory, whose tiles are there, and removes partial tiles that

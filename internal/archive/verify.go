@@ -22,9 +22,8 @@ type VerifyOptions struct {
 	Volumes []string
 	// Ledger is the origin of the ledger to which all volumes must belong. Default: the first volume's.
 	Ledger string
-	// Checkpoint was kept outside: its tree must contain the trees of all volumes. Default: each volume is compared
-	// with the tree of its own checkpoint alone.
-	Checkpoint *seal.Checkpoint
+	// Checkpoints were kept outside: they must be of the same tree as the volumes' checkpoints. Default: none.
+	Checkpoints []seal.Checkpoint
 	// Progress is called after each segment with the number of verified events and of all. Default: disabled.
 	Progress func(done, total int64)
 }
@@ -36,6 +35,8 @@ type Report struct {
 	Proved   int64 `json:"proved"`   // events that are in the tree of a checkpoint
 	Unproved int64 `json:"unproved"` // events that were not sealed, or that no checkpoint of their volume covers
 	Erased   int64 `json:"erased"`   // events whose personal data is erased
+	// Checkpoint is of the largest tree that proves events; nil: no event is proved.
+	Checkpoint *seal.Checkpoint `json:"checkpoint"`
 }
 
 // Verify verifies volumes without a database: the form and the hash of each file, the order and the number of events,
@@ -58,17 +59,56 @@ func Verify(ctx context.Context, s Store, o *VerifyOptions) (Report, error) {
 	for _, m := range r.volumes {
 		v.total += m.Events
 	}
+	if err := v.compareCheckpoints(ctx, r.volumes, o.Checkpoints); err != nil {
+		return v.report, err
+	}
 	for _, m := range r.volumes {
-		if o.Checkpoint != nil && m.Checkpoint != nil {
-			if err := v.log.Compare(ctx, *m.Checkpoint, *o.Checkpoint); err != nil {
-				return v.report, fmt.Errorf("volume %s: %w", m.Name, err)
-			}
-		}
 		if err := v.verify(ctx, m); err != nil {
 			return v.report, err
 		}
 	}
 	return v.report, nil
+}
+
+// compareCheckpoints checks that the checkpoints of all volumes, and those that were kept outside, are of one tree.
+func (v *verifier) compareCheckpoints(ctx context.Context, volumes []*Manifest, kept []seal.Checkpoint) error {
+	var largest *seal.Checkpoint
+	for _, m := range volumes {
+		if m.Checkpoint != nil && (largest == nil || m.Checkpoint.Size > largest.Size) {
+			largest = m.Checkpoint
+		}
+	}
+	v.report.Checkpoint = largest
+	if largest == nil {
+		if len(kept) > 0 {
+			return fmt.Errorf("%w: no volume names a checkpoint", seal.ErrNotSealed)
+		}
+		return nil
+	}
+	compare := func(what string, c seal.Checkpoint) error {
+		older, newer := c, *largest
+		if older.Size > newer.Size {
+			older, newer = newer, older
+		}
+		older.Origin = newer.Origin // a published log may have a name
+		if err := v.log.Compare(ctx, older, newer); err != nil {
+			return fmt.Errorf("%s of %d leaves: %w", what, c.Size, err)
+		}
+		return nil
+	}
+	for _, m := range volumes {
+		if m.Checkpoint != nil {
+			if err := compare("volume "+m.Name+", its checkpoint", *m.Checkpoint); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range kept {
+		if err := compare("the checkpoint", c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // verifier is a call of Verify.

@@ -111,7 +111,8 @@ type IndexPart struct {
 type summary struct {
 	Segment
 
-	Run IndexPart `json:"run"` // the sorted entries of this segment; removed with the summary by Close
+	Run      IndexPart `json:"run"`       // the sorted entries of this segment; Close removes it with the summary
+	LoginIDs []int32   `json:"login_ids"` // of its events
 }
 
 // The names of objects.

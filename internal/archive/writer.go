@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
@@ -39,7 +40,8 @@ type Writer struct {
 	keys    map[[hashBytes]byte]struct{}
 	data    []byte // of the open segment: its complete frames
 	entries []entry
-	open    Segment // of the open segment and frame
+	logins  map[int32]struct{} // login_id of its events
+	open    Segment            // of the open segment and frame
 }
 
 // Place is how far a writer has come, with complete segments only.
@@ -62,7 +64,9 @@ func Create(ctx context.Context, s Store, p Plan) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{store: s, plan: p, encoder: encoder, keys: make(map[[hashBytes]byte]struct{})}
+	w := &Writer{
+		store: s, plan: p, encoder: encoder, keys: make(map[[hashBytes]byte]struct{}), logins: make(map[int32]struct{}),
+	}
 	text, err := marshalFile(p)
 	if err != nil {
 		return nil, err
@@ -136,6 +140,7 @@ func (w *Writer) Add(ctx context.Context, r *Record) error {
 	}
 	w.text = appendLine(w.text, r)
 	w.keys[KeyHash(r.Key)] = struct{}{}
+	w.logins[r.LoginID] = struct{}{}
 	w.open.note(r)
 	if len(w.text) < frameBytes {
 		return nil
@@ -184,7 +189,7 @@ func (w *Writer) Cut(ctx context.Context) error {
 	if w.open.Events == 0 {
 		return nil
 	}
-	n, s := len(w.done)+1, summary{Segment: w.open}
+	n, s := len(w.done)+1, summary{Segment: w.open, LoginIDs: slices.Sorted(maps.Keys(w.logins))}
 	sum := sha256.Sum256(w.data)
 	s.Bytes, s.SHA256 = int64(len(w.data)), hex.EncodeToString(sum[:])
 	s.File = segmentFile(n, s.SHA256)
@@ -214,7 +219,19 @@ func (w *Writer) Cut(ctx context.Context) error {
 	fault.Point(fault.ArchiveSummary)
 	w.add(s)
 	w.data, w.entries, w.open = w.data[:0], w.entries[:0], Segment{}
+	clear(w.logins)
 	return nil
+}
+
+// LoginIDs returns the login_id of all events that are part of the volume, in order.
+func (w *Writer) LoginIDs() []int32 {
+	ids := make(map[int32]struct{})
+	for _, s := range w.done {
+		for _, id := range s.LoginIDs {
+			ids[id] = struct{}{}
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
 }
 
 func (w *Writer) put(ctx context.Context, file string, data []byte) error {

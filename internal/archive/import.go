@@ -1,0 +1,244 @@
+package archive
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/import_begin.sql
+	importBeginSQL string
+	//go:embed import_copy.sql
+	importCopySQL string
+	//go:embed sql/import_end.sql
+	importEndSQL string
+)
+
+// ImportDB is a pgxpool.Pool or pgx.Conn.
+type ImportDB interface {
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// ImportOptions are the options of [Import]. Nil is the default of every field.
+type ImportOptions struct {
+	// Volumes are the volumes to import. Default: all complete ones.
+	Volumes []string
+	// Finish is called in the transaction, before the commit. Default: disabled.
+	Finish func(ctx context.Context, tx pgx.Tx) error
+	// Verified and Progress are called with the number of events so far and of all, first while the files are
+	// verified and then while the events are inserted. Default: disabled.
+	Verified, Progress func(done, total int64)
+}
+
+// Imported is the result of [Import].
+type Imported struct {
+	Ledger  string          `json:"ledger"` // the origin of the files
+	Volumes int             `json:"volumes"`
+	Events  int64           `json:"events"`
+	Last    ledger.Position `json:"last"`   // the highest position
+	Timers  int64           `json:"timers"` // of unfinished tasks
+}
+
+// ErrNotEmpty means that events cannot be imported, because the ledger has events, or because files are missing.
+var ErrNotEmpty = errors.New("the events cannot be imported")
+
+// Import verifies volumes, and inserts their events into an empty ledger with their positions, versions and times, in
+// one transaction. So a call that was killed has changed nothing. Events that several volumes contain are inserted
+// once. Timers of unfinished tasks are set. All readers of the feed begin at the first event. The ledger keeps its own
+// identity, and is sealed as a new tree. It needs the owner of the table event, and commits.
+//
+// Errors: those of [Verify]; [ErrNotEmpty] for a ledger with events, for a task of whose events some are missing, and
+// for a login_id that has another name here.
+func Import(ctx context.Context, db ImportDB, s Store, o *ImportOptions) (Imported, error) {
+	if o == nil {
+		o = &ImportOptions{}
+	}
+	report, err := Verify(ctx, s, &VerifyOptions{Volumes: o.Volumes, Progress: o.Verified})
+	if err != nil {
+		return Imported{}, err
+	}
+	r, err := Open(ctx, s, o.Volumes...)
+	if err != nil {
+		return Imported{}, err
+	}
+	if report.Events == 0 {
+		return Imported{}, fmt.Errorf("%w: the archive contains no events", ErrNotEmpty)
+	}
+	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return Imported{}, pgerr.Explain("import", err)
+	}
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
+	i := &importer{reader: r, tx: tx, total: report.Events, progress: o.Progress}
+	if err := i.run(ctx); err != nil {
+		return Imported{}, err
+	}
+	if o.Finish != nil {
+		if err := o.Finish(ctx, tx); err != nil {
+			return Imported{}, err
+		}
+	}
+	fault.Point(fault.ImportEnd)
+	return i.done, pgerr.Explain("import", tx.Commit(ctx))
+}
+
+// importer is a call of Import.
+type importer struct {
+	reader   *Reader
+	tx       pgx.Tx
+	total    int64
+	progress func(done, total int64)
+	done     Imported
+}
+
+func (i *importer) run(ctx context.Context) error {
+	var ids, names pgarray.Builder
+	known := make(map[int32]string)
+	for _, m := range i.reader.volumes {
+		i.done.Ledger, i.done.Volumes = m.Ledger, i.done.Volumes+1
+		for _, l := range m.Logins {
+			name, found := known[l.ID]
+			if found && name != l.Name {
+				return &FileError{File: object(m.Name, manifestFile),
+					Problem: fmt.Sprintf("login %d is %q, and %q in another volume", l.ID, l.Name, name)}
+			}
+			if !found {
+				known[l.ID] = l.Name
+				ids.AddInt(int64(l.ID))
+				names.Add(l.Name)
+			}
+		}
+	}
+	if _, err := i.tx.Exec(ctx, importBeginSQL, ids.String(), names.String()); err != nil {
+		return importError(err)
+	}
+	if err := i.copy(ctx); err != nil {
+		return err
+	}
+	fault.Point(fault.ImportCopied)
+	if _, err := pgquery.Row(ctx, i.tx, importEndSQL, nil, &i.done.Timers); err != nil {
+		return importError(err)
+	}
+	return feed.Adopt(ctx, i.tx)
+}
+
+// importError returns [ErrNotEmpty] for an error that the functions raise themselves.
+func importError(err error) error {
+	if pgerr.Is(err, pgerr.ObjectNotInPrerequisiteState) {
+		return fmt.Errorf("%w: %w", ErrNotEmpty, err)
+	}
+	return pgerr.Explain("import", err)
+}
+
+// copy inserts the events by COPY.
+func (i *importer) copy(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	from, to := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := i.send(ctx, to)
+		ended <- err
+		_ = to.CloseWithError(err) // never fails
+	}()
+	_, err := i.tx.Conn().PgConn().CopyFrom(ctx, from, importCopySQL)
+	_ = from.CloseWithError(io.ErrClosedPipe) // ends send
+	if sent := <-ended; sent != nil && !errors.Is(sent, io.ErrClosedPipe) {
+		return sent
+	}
+	return pgerr.Explain("import", err)
+}
+
+// copyBytes is how much text is sent at once.
+const copyBytes = 64 << 10
+
+// send writes the rows in the text format of COPY.
+func (i *importer) send(ctx context.Context, to io.Writer) error {
+	rows := make([]byte, 0, 2*copyBytes)
+	flush := func() error {
+		_, err := to.Write(rows)
+		rows = rows[:0]
+		if i.progress != nil {
+			i.progress(i.done.Events, i.total)
+		}
+		return err
+	}
+	err := i.reader.Range(ctx, 0, func(r Record) error {
+		rows = appendRow(rows, &r)
+		i.done.Events, i.done.Last = i.done.Events+1, r.Position
+		if len(rows) < copyBytes {
+			return nil
+		}
+		return flush()
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+// appendRow appends a row of import_copy.sql.
+func appendRow(to []byte, r *Record) []byte {
+	number := func(n int64) { to = append(strconv.AppendInt(to, n, 10), '\t') }
+	text := func(s string) { to = append(appendCopied(to, s), '\t') }
+	optional := func(s *string) {
+		if s == nil {
+			to = append(to, "\\N\t"...)
+			return
+		}
+		text(*s)
+	}
+	number(int64(r.Position))
+	text(string(r.Kind))
+	text(string(r.BizID))
+	number(int64(r.Version))
+	if r.Run == nil {
+		optional(nil)
+	} else {
+		number(int64(*r.Run))
+	}
+	number(int64(r.Attempt))
+	text(r.Type)
+	to = append(r.RecordedAt.UTC().AppendFormat(to, "2006-01-02T15:04:05.000000Z"), '\t')
+	number(int64(r.LoginID))
+	number(int64(r.Shard))
+	number(int64(r.DataVersion))
+	number(int64(r.Priority))
+	for _, s := range []*string{r.OrderKey, r.Partition, r.Data, r.Meta, r.Actor} {
+		optional(s)
+	}
+	to[len(to)-1] = '\n'
+	return to
+}
+
+// appendCopied appends a text with the escapes of COPY.
+func appendCopied(to []byte, s string) []byte {
+	for i := range len(s) {
+		switch c := s[i]; c {
+		case '\\':
+			to = append(to, '\\', '\\')
+		case '\n':
+			to = append(to, '\\', 'n')
+		case '\r':
+			to = append(to, '\\', 'r')
+		case '\t':
+			to = append(to, '\\', 't')
+		default:
+			to = append(to, c)
+		}
+	}
+	return to
+}
