@@ -47,7 +47,7 @@ With --keep, the command archives nothing: it sets how long serve --archive-afte
 				if f.keep != "" {
 					return keep(ctx, a, pool, f)
 				}
-				return archive(ctx, a, pool, f)
+				return archiveTasks(ctx, a, pool, f)
 			})
 		},
 	}
@@ -119,7 +119,7 @@ type archiveResult struct {
 	Seconds float64 `json:"seconds"`
 }
 
-func archive(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlags) error {
+func archiveTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlags) error {
 	o := archiver.Options{
 		OlderThan: f.olderThan, Hold: f.hold, Wait: f.wait, Actor: actorOr(f.actor), Reason: f.reason,
 	}
