@@ -308,6 +308,13 @@ func TestGroupsAndKinds(t *testing.T) {
 		t.Errorf("got the task %v, %v", got, err)
 	}
 	b.want(b.post("/kind", form), http.StatusOK, "by ada-admin: it is up", "Resume…", "coupon.send is paused.")
+	b.want(b.get("/"), http.StatusOK, "coupon.send is paused by ada-admin: it is up", `data-key="kind coupon.send"`,
+		"Resume…", `name="to" value="overview"`)
+	form.Set("to", "overview")
+	b.want(b.post("/kind", form), http.StatusOK, "<h1>Overview</h1>", "coupon.send is paused.")
+	form.Set("to", "kind")
+	b.want(b.post("/kind", form), http.StatusOK, "<h1>coupon.send</h1>", "coupon.send is paused.")
+	form.Del("to")
 	form.Set("act", "resume")
 	if p := b.post("/kind", form); strings.Contains(p.body, "Resume…") {
 		t.Error("the kind was not resumed")
@@ -337,7 +344,7 @@ func TestSchedulesAreChanged(t *testing.T) {
 	form := url.Values{"csrf": {token(t, p)}, "name": {"nightly"}, "reason": {"month end"}, "act": {"pause"}}
 	b.want(b.post("/schedule", form), http.StatusOK, "by ada-admin: month end", "Resume…", "nightly is paused.")
 	form.Set("act", "run")
-	b.want(b.post("/schedule", form), http.StatusOK, "<bdi>nightly@", "ada-admin") // the page of the task
+	b.want(b.post("/schedule", form), http.StatusOK, "<h1>nightly@", "ada-admin") // the page of the task
 	form.Set("act", "resume")
 	b.want(b.post("/schedule", form), http.StatusOK, "Pause…", "nightly is resumed.")
 	var records []string

@@ -175,8 +175,8 @@ type result struct {
 	task ledger.Key
 }
 
-// change is an act on a kind or a group of dead tasks, which a form asks for. It leads back to its page, which shows
-// the result.
+// change is an act on a kind or a group of dead tasks, which a form asks for. It leads back to its page, or to the page
+// that the form names, which shows the result.
 func (h *Handler) change(
 	page string, do func(context.Context, *http.Request, api.Caller, string) (result, error),
 ) http.HandlerFunc {
@@ -199,6 +199,12 @@ func (h *Handler) change(
 		h.awaitLists(ctx)
 		h.setDone(w, r, done.done)
 		to := page
+		switch r.PostForm.Get("to") { // the page of the form, of those that have it in several places
+		case "overview":
+			to = ""
+		case "kind":
+			to = string(kindPath(ledger.Kind(r.PostForm.Get("kind"))))
+		}
 		if done.task != (ledger.Key{}) {
 			to = string(taskPath(done.task))
 		}

@@ -3,6 +3,7 @@ package console_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,15 @@ func TestPausedScheduleOnTheOverview(t *testing.T) {
 	p := b.get("/")
 	b.want(p, http.StatusOK, "Schedule nightly is paused by bob: until the &lt;move&gt;", "Show schedules")
 	b.want(b.get("/schedules"), http.StatusOK, "Only an admin may pause, resume and run schedules")
+	admin := s.as(api.Admin)
+	p = admin.get("/")
+	admin.want(p, http.StatusOK, `data-key="schedule nightly"`, "Resume…")
+	form := url.Values{"csrf": {token(t, p)}, "name": {"nightly"}, "act": {"resume"}, "reason": {"moved"},
+		"to": {"overview"}}
+	admin.want(admin.post("/schedule", form), http.StatusOK, "<h1>Overview</h1>", "nightly is resumed.")
+	if err := periodic.Pause(t.Context(), owner, "nightly", "bob", "until the <move>"); err != nil {
+		t.Fatal(err)
+	}
 	if limited := s.as(api.Producer, "probe.*").get("/"); strings.Contains(p.body, "hourly is paused") ||
 		limited.status != http.StatusOK || strings.Contains(limited.body, "nightly") {
 		t.Errorf("of two schedules one is paused, which a caller limited to the other one does not see:\n%s\n%s",

@@ -150,9 +150,8 @@ func (h *Handler) addTabs(ctx context.Context, v *view, d *tasksData) (inState i
 	}
 	isExact := d.isOnlyKey() && d.Prefix == "" // else the numbers are of other tasks, too
 	add := func(title string, s ledger.State, n int64) {
-		t := tab{
-			Title: strings.ReplaceAll(title, "_", " "), Query: d.with("state", string(s)).Query(), IsCurrent: s == d.State,
-		}
+		t := tab{Title: strings.ReplaceAll(title, "_", " "), Query: d.with("state", string(s)).Query(),
+			IsCurrent: s == d.State}
 		if isExact {
 			t.Count = printable.Count(n)
 		}

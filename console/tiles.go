@@ -17,8 +17,8 @@ type tile struct {
 	Spark              spark
 }
 
-// tileHours and tileQuarters are the steps that tiles need in addition to the minutes of the last hour: the last day, and
-// the hour before the last one.
+// tileHours and tileQuarters are the steps that tiles need in addition to the minutes of the last hour: the last day,
+// and the hour before the last one.
 var (
 	tileHours    = span{step: time.Hour, steps: 25}
 	tileQuarters = span{step: 15 * time.Minute, steps: 9}

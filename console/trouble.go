@@ -35,6 +35,9 @@ type trouble struct {
 	Since       time.Time
 	Links       []choice
 	IsCondition bool
+	Key         string   // of the sentence, so that an update keeps an open form under its own one
+	Kind        *kindNow // that the caller may pause or resume here; nil: none
+	Schedule    string   // that the caller may resume here; "": none
 }
 
 // addTroubles adds the conditions that hold, and the troubles of kinds.
@@ -80,7 +83,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 		if err != nil {
 			return err
 		}
-		d.Troubles = append(d.Troubles, trouble{Text: text + ".", Error: why, Links: []choice{
+		d.Troubles = append(d.Troubles, trouble{Text: text + ".", Error: why, Kind: unpaused(k), Links: []choice{
 			{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
@@ -98,19 +101,37 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 		}
 		d.Troubles = append(d.Troubles, one)
 	}
-	act := "Show the kind"
-	if v.CanControl() {
-		act = "Resume…"
-	}
 	for _, k := range paused[:min(len(paused), maxTroubles)] {
 		text := fmt.Sprintf("%s is paused by %s: %s", k.Kind, k.Pause.Actor, k.Pause.Reason)
 		if n := k.Tasks.Available(); n > 0 {
 			text += fmt.Sprintf(" (%s waiting)", tasks(int(n)))
 		}
-		d.Troubles = append(d.Troubles, trouble{Text: text, Since: k.Pause.Since, Links: []choice{
-			{Query: v.Base + string(kindPath(k.Kind)), Text: act}}})
+		d.Troubles = append(d.Troubles, trouble{Text: text, Since: k.Pause.Since, Kind: k, Links: []choice{
+			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
-	return h.addPausedSchedules(ctx, v, d)
+	if err := h.addPausedSchedules(ctx, v, d); err != nil {
+		return err
+	}
+	for i := range d.Troubles {
+		t := &d.Troubles[i]
+		switch t.Key = "condition " + t.Name; {
+		case t.Kind != nil:
+			t.Key = "kind " + string(t.Kind.Kind)
+		case t.Schedule != "":
+			t.Key = "schedule " + t.Schedule
+		case t.Name == "":
+			t.Key, _, _ = strings.Cut(t.Text, ":")
+		}
+	}
+	return nil
+}
+
+// unpaused returns the kind, nil if it is paused: then there is a sentence about the pause.
+func unpaused(k *kindNow) *kindNow {
+	if k.Pause != nil {
+		return nil
+	}
+	return k
 }
 
 // isExplained reports whether the backlog of each of these kinds grows, for which there is a sentence.
@@ -175,7 +196,7 @@ func (h *Handler) growingTrouble(ctx context.Context, v *view, k *kindNow) (trou
 			filter = append(filter, "actor", actor)
 		}
 	}
-	return trouble{Text: text,
+	return trouble{Text: text, Kind: unpaused(k),
 		Cure: "Start more workers of the kind, or give it more slots; pause or cancel what is less urgent.",
 		Links: []choice{{Query: v.Base + "tasks?" + string(query(filter...)), Text: "Show waiting tasks"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"},
@@ -209,7 +230,7 @@ func (h *Handler) addPausedSchedules(ctx context.Context, v *view, d *overviewDa
 		if s.PauseReason != "" {
 			text += ": " + s.PauseReason
 		}
-		d.Troubles = append(d.Troubles, trouble{Text: text, Since: s.PausedAt,
+		d.Troubles = append(d.Troubles, trouble{Text: text, Since: s.PausedAt, Schedule: s.Schedule.Name,
 			Links: []choice{{Query: v.Base + "schedules", Text: "Show schedules"}}})
 	}
 	return nil

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -17,6 +18,16 @@ type workerView struct {
 	Used                              float64 // of the slots, in percent
 }
 
+// maxKindsInRow is the number of kinds in the row of a worker, those with the most running tasks. The others are
+// folded.
+const maxKindsInRow = 2
+
+// First returns the kinds in the row.
+func (w workerView) First() []workers.WorkerKind { return w.Kinds[:min(len(w.Kinds), maxKindsInRow)] }
+
+// Rest returns the folded kinds.
+func (w workerView) Rest() []workers.WorkerKind { return w.Kinds[min(len(w.Kinds), maxKindsInRow):] }
+
 // IsFull reports whether all slots are taken.
 func (w workerView) IsFull() bool { return w.Slots > 0 && w.Running >= w.Slots }
 
@@ -32,6 +43,13 @@ func newWorkerView(w workers.Worker) workerView {
 			v.PerMinute += l.PerMinute
 		}
 	}
+	running := func(k workers.WorkerKind) int {
+		if k.Load == nil {
+			return 0
+		}
+		return k.Load.Running
+	}
+	slices.SortStableFunc(v.Kinds, func(a, b workers.WorkerKind) int { return cmp.Compare(running(b), running(a)) })
 	if v.Slots > 0 {
 		v.Used = min(100, 100*float64(v.Running)/float64(v.Slots))
 	}

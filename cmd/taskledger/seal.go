@@ -63,7 +63,8 @@ witnesses do not accept its tree under the name that they know.`,
 		"also publish the checkpoint as this `file` states: docs/audit.md (default: print it only)")
 	cmd.Flags().StringVar(&keyFile, "make-key", "",
 		"make a key, and write it into this `file`, which must not exist (default: seal)")
-	cmd.Flags().StringVar(&name, "name", "", "`name` of the key's log, after the ledger's (default: the ledger's alone)")
+	cmd.Flags().StringVar(&name, "name", "",
+		"`name` of the key's log, after the ledger's (default: the ledger's alone)")
 	refuseZero(cmd.Flags(), "make-key", "name")
 	return cmd
 }

@@ -105,7 +105,6 @@ func serve(o options, dir, data string) (stop func(), err error) {
 	cmd := exec.Command(o.binary, "serve", "--data-dir", data, "--listen", o.listen)
 	cmd.Env = withoutAddresses(os.Environ())
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends the shop first
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start serve: %w", err)
 	}

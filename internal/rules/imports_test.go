@@ -42,6 +42,11 @@ var rules = []rule{
 		reason: "how every program finds the NATS server of serve: without the server",
 	},
 	{pkg: "/internal/recording", reason: "it records the output of any command"},
+	{
+		pkg:    "/internal/incidents",
+		may:    []string{module, "/ledger", "/ledger/periodic", "/workers", "/internal/embedded", pgx},
+		reason: "a shop is a program of a user, and serve is another process",
+	},
 	{pkg: "/internal/pgpool", may: []string{pgx}, reason: "pools are configured in one way"},
 	{pkg: "/internal/backends", may: []string{pgx}, reason: "connections that tests take over know no ledger"},
 	{

@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // until waits until an expression is true.
@@ -48,6 +49,32 @@ func TestRowsHoldStillInABrowser(t *testing.T) {
 	const form = `document.querySelector("#content td details[open] input[name=reason]")?.value ?? "closed"`
 	if text := read(c, chromedp.Evaluate[string](form)); text != "the mailer is down" {
 		t.Errorf("an update left the form %q", text)
+	}
+
+	// On the overview the form stays under its own sentence when another one comes before it.
+	o := operator.New(ledgertest.As(t, s.db, "operator"))
+	pause := func(k ledger.Kind, age string) {
+		t.Helper()
+		if _, err := o.PauseKind(t.Context(), k, operator.Audit{Actor: "ada", Reason: "it is down"}); err != nil {
+			t.Fatal(err)
+		}
+		ledgertest.ExecAsOwner(t, s.db,
+			"update taskledger.pause set since = now() - $2::text::interval where kind = $1", string(k), age)
+	}
+	pause("coupon.send", "1 hour")
+	c.visit("/")
+	c.do(chromedp.WaitVisible(chromedp.CSS("#live")), chromedp.Click(chromedp.CSS(".condition details summary")),
+		chromedp.SendKeys(chromedp.CSS(".condition details input[name=reason]"), "it is up"))
+	pause("added.later", "2 hours")
+	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "added.later/order-5"), `{}`)
+	s.project()
+	c.shows("added.later is paused")
+	const kept = `[...document.querySelectorAll(".condition")].map((e) =>
+		e.querySelector("h2").textContent.split(" ")[0] + ":" +
+		(e.querySelector("details[open] input[name=reason]")?.value ?? "")).join(" ")`
+	if text := read(c, chromedp.Evaluate[string](kept)); !strings.Contains(text, "added.later: ") ||
+		!strings.Contains(text, "coupon.send:it is up") {
+		t.Errorf("an update left the sentences %q", text)
 	}
 
 	c.visit("/tasks")
