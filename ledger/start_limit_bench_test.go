@@ -2,7 +2,12 @@ package ledger_test
 
 import (
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -26,6 +31,12 @@ func BenchmarkStarts(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+			conn, err := db.Acquire(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer conn.Release()
+			cpu := backendCPU(b, conn.Conn())
 			b.ResetTimer()
 			for i := 0; i < b.N; i += 50 {
 				for version, event := range []ledger.EventType{ledger.EventStarted, ledger.EventSucceeded} {
@@ -35,13 +46,26 @@ func BenchmarkStarts(b *testing.B) {
 							Key: gatedKey(i + n), Expected: ledger.Version(version + 1), Type: event, Actor: "w",
 						})
 					}
-					for _, r := range ledger.AppendEach(b.Context(), db, requests) {
+					for _, r := range ledger.AppendEach(b.Context(), conn, requests) {
 						if r.Err != nil {
 							b.Fatal(r.Err)
 						}
 					}
 				}
 			}
+			b.ReportMetric(float64(backendCPU(b, conn.Conn())-cpu)/float64(b.N), "server-ns/op")
 		})
 	}
+}
+
+// backendCPU returns the CPU time in ns of the server process of a connection.
+func backendCPU(b *testing.B, conn *pgx.Conn) int64 {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", conn.PgConn().PID()))
+	if err != nil {
+		return 0 // not Linux, or the server of another machine
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	cpu, _ := strconv.ParseInt(first, 10, 64)
+	return cpu
 }

@@ -6373,52 +6373,191 @@ CREATE FUNCTION taskledger_internal.take_permits() RETURNS trigger
     SET enable_seqscan TO 'off'
     AS $$
 declare
-  l record;
-  is_next boolean;
-  value text;
+  hint constant text := current_setting('taskledger.first_start', true);
 begin
   if pg_sequence_last_value('taskledger.start_limits_set'::regclass) is null then
     return null;
   end if;
-  if current_setting('transaction_isolation') <> 'read committed' then
-    perform taskledger_internal.check_limits_are_current();
+  if hint <> '' and hint::bigint < new.position and exists (
+    select
+      from taskledger.event f
+      join taskledger.event e on e.xid = new.xid and e.position = new.position and e.xmin = f.xmin and e.cmin = f.cmin
+     where f.xid = new.xid and f.position = hint::bigint and f.type in ('started', 'progressed')) then
+    return null;
   end if;
-  for l in
-    select s.name, s.per, s.max_running, s.rate, k.weight, b.type as before, b.attempt as attempt_before,
-           case when s.per is null then exists (
-             select from taskledger.permit p where p.name = s.name and p.value = '' and p.slot > s.max_running)
-           end as has_above
-      from taskledger.limited_kind k
-      join taskledger.start_limit s on s.name = k.name
-      left join taskledger.event b on b.kind = new.kind and b.biz_id = new.biz_id and b.version = new.version - 1
-     where k.kind = new.kind
-     order by k.name
-  loop
-    is_next := coalesce(l.before in ('started', 'progressed'), false);
-    if is_next and new.type = 'progressed' then
-      return null;
-    end if;
-    value := '';
-    if l.per is not null then
-      value := taskledger_internal.limit_value(l.per, new.kind, new.biz_id);
-    end if;
-    continue when value is null;
-    if l.max_running is not null
-        and not (is_next and taskledger_internal.keep_permit(l.name, value, new.kind, new.biz_id, l.attempt_before,
-                                                             new.version, new.attempt)) then
-      perform taskledger_internal.take_permit(l.name, value, l.per is not null, l.max_running, l.has_above, new.kind,
-                                              new.biz_id, new.version, new.attempt);
-    end if;
-    if l.rate is not null then
-      perform taskledger_internal.take_tokens(l.name, value, l.per is not null, l.weight, new.kind,
-                                              new.recorded_at);
-    end if;
-  end loop;
+  perform taskledger_internal.take_permits_of_statement(new.xid, new.position);
+  perform set_config('taskledger.first_start', new.position::text, false);
   return null;
 end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.take_permits() IS 'The trigger that takes permits and tokens for each start of a kind with limits. Raises TL008 if one is not free.';
+
+CREATE FUNCTION taskledger_internal.take_permits_at_once(name text, value text, is_per boolean, most integer, kinds text[], biz_ids text[], versions integer[], attempts integer[]) RETURNS integer[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_variable
+declare
+  hint constant text[] := string_to_array(current_setting('taskledger.slots', true), chr(31));
+  rest integer[] := array(select generate_series(1, cardinality(biz_ids)));
+  hand integer := case when hint[1] = name and hint[2] = value then hint[3]::integer
+                       else (random() * 10000)::integer end;
+  slots integer := most;
+  looked integer := 0;
+  chunk integer;
+  added integer;
+  free record;
+begin
+  if is_per then
+    slots := least(most, (
+      select p.slot from taskledger.permit p where p.name = name and p.value = value order by p.slot desc limit 1));
+  end if;
+  while rest <> '{}' and looked < slots loop
+    chunk := least(greatest(16, 2 * cardinality(rest)), slots - looked);
+    select coalesce(array_agg(l.slot), '{}') as slots, array_agg(l.n) as ns, max(l.place) as place into free
+      from (
+        select f.slot, f.n, s.place
+          from (select g as place, (hand + g) % slots + 1 as slot from generate_series(0, chunk - 1) g) s
+         cross join lateral (
+           select q.ctid, q.kind, q.biz_id, q.version, q.attempt
+             from taskledger.permit q
+            where q.name = name and q.value = value and q.slot = s.slot
+            order by q.n desc
+            limit 1) newest
+         cross join lateral (
+           select f.slot, f.n
+             from taskledger.permit f
+            where f.ctid = newest.ctid
+              and not exists (
+                select
+                  from (
+                    select e.type, e.version, e.attempt
+                      from taskledger.event e
+                     where e.kind = newest.kind and e.biz_id = newest.biz_id
+                     order by e.version desc
+                     limit 1) h
+                 where h.type in ('started', 'progressed') and h.attempt = newest.attempt
+                   and (h.version = newest.version
+                        or taskledger_internal.args_version(newest.kind, newest.biz_id) <= newest.version))
+              for update skip locked) f
+         limit cardinality(rest)) l;
+    -- The snapshot of this statement is newer than the locks: see take_permit.
+    with added as (
+      insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+      select name, value, l.slot, l.n + 1, kinds[rest[l.i]], biz_ids[rest[l.i]], versions[rest[l.i]],
+             attempts[rest[l.i]]
+        from unnest(free.slots, free.ns) with ordinality l(slot, n, i)
+       where most = (select l.max_running from taskledger.start_limit l where l.name = name)
+          on conflict on constraint permit_pkey do nothing
+      returning 1
+    )
+    select count(*) into added from added;
+    if added < cardinality(free.slots) then -- other starts were faster, or the limit was changed
+      return array(
+        select r.start
+          from unnest(rest) with ordinality r(start, i)
+         where not exists (
+           select
+             from taskledger.permit q
+            where q.name = name and q.value = value and q.slot = free.slots[r.i] and q.n = free.ns[r.i] + 1
+              and q.kind = kinds[r.start] and q.biz_id = biz_ids[r.start] and q.version = versions[r.start]));
+    end if;
+    rest := rest[added + 1:];
+    chunk := case when rest = '{}' then free.place + 1 else chunk end;
+    hand := (hand + chunk) % slots;
+    looked := looked + chunk;
+  end loop;
+  perform set_config('taskledger.slots', name || chr(31) || value || chr(31) || hand || chr(31) || '{}', false);
+  return rest;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.take_permits_at_once(name text, value text, is_per boolean, most integer, kinds text[], biz_ids text[], versions integer[], attempts integer[]) IS 'Takes permits of a limit for starts. Returns the numbers of those, from 1, for which it has not found a free slot.';
+
+CREATE FUNCTION taskledger_internal.take_permits_of_statement(xid xid8, first bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_variable
+declare
+  is_repeatable constant boolean := current_setting('transaction_isolation') <> 'read committed';
+  l record;
+  has_above boolean;
+  start integer;
+  rest integer[];
+begin
+  if is_repeatable then
+    perform taskledger_internal.check_limits_are_current();
+  end if;
+  for l in
+    select s.name, s.value, s.per is not null as is_per, s.max_running, s.rate,
+           array_agg(s.kind order by s.position) filter (where not s.is_next) as kinds,
+           array_agg(s.biz_id order by s.position) filter (where not s.is_next) as biz_ids,
+           array_agg(s.version order by s.position) filter (where not s.is_next) as versions,
+           array_agg(s.attempt order by s.position) filter (where not s.is_next) as attempts,
+           array_agg(s.position order by s.position) filter (where s.is_next) as next_positions,
+           array_agg(s.kind order by s.position) as all_kinds,
+           array_agg(s.weight order by s.position) as weights,
+           array_agg(s.recorded_at order by s.position) as at
+      from (
+        select m.name, m.per, m.max_running, m.rate, k.weight, e.position, e.kind, e.biz_id, e.version, e.attempt,
+               e.recorded_at, coalesce(b.type in ('started', 'progressed'), false) as is_next,
+               case when m.per is null then ''
+                    else taskledger_internal.limit_value(m.per, e.kind, e.biz_id) end as value
+          from taskledger.event f
+          join taskledger.event e on e.xid = xid and e.position >= first and e.xmin = f.xmin and e.cmin = f.cmin
+          join taskledger.limited_kind k on k.kind = e.kind
+          join taskledger.start_limit m on m.name = k.name
+          left join taskledger.event b on b.kind = e.kind and b.biz_id = e.biz_id and b.version = e.version - 1
+         where f.xid = xid and f.position = first and e.type in ('started', 'progressed')
+           and (e.type = 'started' or b.type is null or b.type not in ('started', 'progressed'))) s
+     where s.value is not null
+     group by s.name, s.value, s.per, s.max_running, s.rate
+     order by s.name, s.value
+  loop
+    if l.max_running is not null then
+      has_above := exists (
+        select from taskledger.permit p where p.name = l.name and p.value = l.value and p.slot > l.max_running);
+      rest := array(select generate_series(1, cardinality(l.biz_ids)));
+      if not has_above and not is_repeatable and rest <> '{}' then
+        rest := taskledger_internal.take_permits_at_once(l.name, l.value, l.is_per, l.max_running, l.kinds, l.biz_ids,
+                                                         l.versions, l.attempts);
+      end if;
+      foreach start in array rest loop
+        perform taskledger_internal.take_permit(l.name, l.value, l.is_per, l.max_running, has_above, l.kinds[start],
+                                                l.biz_ids[start], l.versions[start], l.attempts[start]);
+      end loop;
+      if l.next_positions is not null then
+        perform case when not taskledger_internal.keep_permit(l.name, l.value, e.kind, e.biz_id, b.attempt, e.version,
+                                                              e.attempt) then
+                  taskledger_internal.take_permit(l.name, l.value, l.is_per, l.max_running, null, e.kind, e.biz_id,
+                                                  e.version, e.attempt) end
+           from unnest(l.next_positions) n(position)
+           join taskledger.event e on e.xid = xid and e.position = n.position
+           join taskledger.event b on b.kind = e.kind and b.biz_id = e.biz_id and b.version = e.version - 1;
+      end if;
+    end if;
+    if l.rate is not null and (
+        is_repeatable or cardinality(l.at) = 1
+        or not taskledger_internal.take_tokens_at_once(l.name, l.value, l.weights, l.at)) then
+      for i in 1 .. cardinality(l.at) loop
+        perform taskledger_internal.take_tokens(l.name, l.value, l.is_per, l.weights[i], l.all_kinds[i], l.at[i]);
+      end loop;
+    end if;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.take_permits_of_statement(xid xid8, first bigint) IS 'Takes permits and tokens for the starts that a statement has inserted: those from a position on, the first of them. Raises TL008 if there are not as many.';
 
 CREATE FUNCTION taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text, at timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
@@ -6506,6 +6645,59 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text, at timestamp with time zone) IS 'Takes tokens of a rate for a start at a moment, the time of its event. Raises TL008 if there are not as many.';
+
+CREATE FUNCTION taskledger_internal.take_tokens_at_once(name text, value text, weights integer[], at timestamp with time zone[]) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_variable
+declare
+  wanted constant bigint := (select sum(w) from unnest(weights) w);
+  first constant timestamptz := (select min(t) from unnest(at) t);
+  newest bigint;
+  uses bigint[];
+  l record;
+  now record;
+begin
+  select s.ring, s.burst, s.window_us into l from taskledger.start_limit s where s.name = name;
+  newest := coalesce((
+    select t.n from taskledger.start_token t where t.ring = l.ring and t.value = value order by t.n desc limit 1), 0);
+  uses := array(
+    select t.n
+      from (
+        select o.n
+          from taskledger.start_token o
+         where o.ring = l.ring and o.value = value and o.n > newest - l.burst
+           and o.taken_at <= first - l.window_us * interval '1 microsecond'
+         order by o.n
+         limit wanted + 256) oldest
+     cross join lateral (
+       select u.n
+         from taskledger.start_token u
+        where u.ring = l.ring and u.value = value and u.n = oldest.n
+          for update skip locked) t
+     limit wanted);
+  select s.ring, s.window_us into now from taskledger.start_limit s where s.name = name;
+  if cardinality(uses) < wanted or now.ring is distinct from l.ring or now.window_us > l.window_us
+      or exists (
+        select
+          from unnest(uses) u(n)
+          join taskledger.start_token t on t.ring = l.ring and t.value = value and t.n = u.n + l.burst) then
+    return false;
+  end if;
+  insert into taskledger.start_token (ring, value, n, taken_at)
+  select l.ring, value, uses[row_number() over (order by s.i)] + l.burst, s.taken_at
+    from unnest(at, weights) with ordinality s(taken_at, weight, i)
+   cross join generate_series(1, s.weight);
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.take_tokens_at_once(name text, value text, weights integer[], at timestamp with time zone[]) IS 'Takes tokens of a rate for all starts of the lists, or for none. Reports whether it has taken them.';
 
 CREATE FUNCTION taskledger_internal.thin_cursor(reader text, above bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER

@@ -40,8 +40,6 @@ type Dispatcher struct {
 
 	recalls map[*session]bool // the sessions with recalls to be sent
 
-	wantsWindow bool // a worker has ended a task with a permit, and the event has not arrived
-
 	weights map[string]float64 // by partition; 1 without an entry
 
 	// Of limits of starts; nil: there has been none.
@@ -284,6 +282,7 @@ func (d *Dispatcher) Receive(r Report) {
 	}
 	for _, t := range s.dropped(r.Received, r.Held, d.mutant == freesByKey) {
 		t.isReturned = !s.isLeaving
+		d.noteEnding(t, true)
 		d.doubt(t)
 	}
 }

@@ -44,6 +44,7 @@ func (d *Dispatcher) Apply(ticket int64, events []Event) {
 		case t.place == gone:
 			delete(d.tasks, t.Key)
 		default:
+			d.noteEnding(t, false)
 			d.noteReturn(t)
 			d.enqueue(t)
 		}

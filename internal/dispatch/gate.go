@@ -82,7 +82,13 @@ type use struct {
 	value   string
 	isHeld  bool // by an attempt that has started
 	isOnWay bool // the task is assigned to a session
+	// isEnding: the worker no longer holds the task, so the attempt has ended, or will be repeated. The next task may
+	// have the permit before the feed delivers the end.
+	isEnding bool
 }
+
+// counts reports whether the permit is in use.
+func (u use) counts() bool { return u.isHeld && !u.isEnding || u.isOnWay }
 
 // Permit is a permit in use, as read from the ledger.
 type Permit struct {
@@ -193,7 +199,7 @@ func (l *limit) set(k ledger.Key, u use) {
 
 // count adds a task's use by times to the gate of its value.
 func (l *limit) count(k ledger.Key, u use, by int) {
-	if !u.isHeld && !u.isOnWay {
+	if !u.counts() {
 		return
 	}
 	g := l.gateOf(u.value)
@@ -204,14 +210,14 @@ func (l *limit) count(k ledger.Key, u use, by int) {
 	g.tidy()
 }
 
-// apply takes an event of one of the kinds.
-func (l *limit) apply(e *Event) {
+// apply takes an event of one of the kinds. isDropped: its worker has reported that it no longer holds the task.
+func (l *limit) apply(e *Event, isDropped bool) {
 	value, applies := l.valueOf(&e.Task)
 	if !applies {
 		return
 	}
 	u := l.uses[e.Key]
-	u.version, u.value, u.isHeld = e.Version, value, e.Change == Begun
+	u.version, u.value, u.isHeld, u.isEnding = e.Version, value, e.Change == Begun, isDropped
 	if e.IsStart && l.Burst > 0 {
 		l.gateOf(value).noteStart(e.RecordedAt, l.Kinds[e.Key.Kind])
 		if l.isReading {
@@ -557,10 +563,12 @@ func (d *Dispatcher) pass(e *Event) {
 		}
 		_, isKnown := l.uses[e.Key]
 		g := l.gateOf(value)
-		if t := d.tasks[e.Key]; !isKnown && e.Version > 1 && (t == nil || !t.isReturned) {
+		t := d.tasks[e.Key]
+		isDropped := t != nil && t.isReturned && t.place == doubtful
+		if !isKnown && e.Version > 1 && !isDropped {
 			g.returned = max(0, g.returned-1) // a transaction that held a permit may have ended
 		}
-		l.apply(e)
+		l.apply(e, isDropped)
 		if e.Change != Begun {
 			d.reopen(g)
 		}
@@ -580,17 +588,19 @@ func (d *Dispatcher) noteOnWay(t *task, is bool) {
 		l.set(t.Key, u)
 		if !is {
 			d.reopen(l.gateOf(value))
-			d.wantsWindow = d.wantsWindow || u.isHeld && l.MaxRunning >= 0
 		}
 	}
 }
 
-// WantsWindow reports, once, whether a worker has ended a task with a permit before the feed has delivered its end. A
-// window that is opened soon lets the next task begin soon.
-func (d *Dispatcher) WantsWindow() bool {
-	is := d.wantsWindow
-	d.wantsWindow = false
-	return is
+// noteEnding records whether the permits that a task holds are about to be free, because its worker no longer holds
+// it.
+func (d *Dispatcher) noteEnding(t *task, is bool) {
+	for _, l := range d.limitsOf[t.Key.Kind] {
+		if u := l.uses[t.Key]; u.isHeld && u.isEnding != is {
+			u.isEnding = is
+			l.set(t.Key, u)
+		}
+	}
 }
 
 // room returns how many of the ready tasks of a queue may be offered now, without those that hold a permit. Limits per

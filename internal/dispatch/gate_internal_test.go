@@ -46,13 +46,11 @@ func TestGateHoldsTasksBack(t *testing.T) {
 	same(t, "tasks of b", b.got, []string{"t3", "t4"})
 	s.apply(available("t1", 1).as(Begun, 2, "a"), available("t3", 3).as(Begun, 2, "b"))
 	same(t, "tasks after two starts", len(a.got)+len(b.got), 4)
-	same(t, "a window is wanted", s.WantsWindow(), false)
 	s.end(a, "t1") // before the feed delivers its end
 	s.exchange()
-	same(t, "a window is wanted after an end", s.WantsWindow(), true)
-	same(t, "tasks before the feed has delivered an end", len(a.got)+len(b.got), 4)
+	same(t, "tasks after an end that the worker has reported", len(a.got)+len(b.got), 5)
 	s.apply(available("t1", 1).as(Ended, 3, "a"))
-	same(t, "tasks after an end", len(a.got)+len(b.got), 5)
+	same(t, "tasks after the feed has delivered the end", len(a.got)+len(b.got), 5)
 	s.end(b, "t4") // given back without a start
 	s.exchange()
 	same(t, "tasks after one was given back", len(a.got)+len(b.got), 6)
@@ -65,6 +63,37 @@ func TestGateHoldsTasksBack(t *testing.T) {
 	s.exchange()
 	same(t, "tasks without a limit", len(a.got)+len(b.got) >= 10, true)
 	same(t, "gates", len(s.limits), 0)
+}
+
+// A worker's report of an end frees a permit. If the feed delivers the start later, or the outcome was not recorded,
+// the ledger decides.
+func TestGateFreesThePermitOfAReportedEnd(t *testing.T) {
+	s := newShop(100)
+	a := s.join("a", "1", 10, 10, ledger.AllShards)
+	s.begin()
+	s.limit(2)
+	s.apply(tasksFrom(1, 9)...)
+	same(t, "tasks", a.got, []string{"t1", "t2"})
+	s.end(a, "t1") // the feed has delivered neither start nor end
+	s.exchange()
+	same(t, "tasks after an end", a.got, []string{"t1", "t2", "t3"})
+	s.apply(available("t1", 1).as(Begun, 2, "a"))
+	s.end(a, "t2")
+	s.exchange()
+	same(t, "tasks after the start of an ended task", a.got, []string{"t1", "t2", "t3", "t4"})
+	s.apply(available("t1", 1).as(Ended, 3, "a"), available("t2", 2).as(Ended, 3, "a"))
+	same(t, "tasks after the ends", a.got, []string{"t1", "t2", "t3", "t4"})
+
+	s.apply(available("t3", 3).as(Begun, 2, "a"), available("t4", 4).as(Begun, 2, "a"))
+	s.end(a, "t3") // its outcome is not recorded: no event follows
+	s.exchange()
+	same(t, "tasks after a third end", a.got, []string{"t1", "t2", "t3", "t4", "t5"})
+	s.apply()
+	s.exchange()
+	same(t, "tasks after an end without an outcome", a.got, []string{"t1", "t2", "t3", "t4", "t5", "t3"})
+	s.end(a, "t5")
+	s.exchange()
+	same(t, "the task holds its permit", a.got, []string{"t1", "t2", "t3", "t4", "t5", "t3"})
 }
 
 // Until the permits are read, no task is offered. Then tasks that workers in SQL run count.

@@ -459,9 +459,6 @@ func (o *office) match() {
 	if o.machine.WantsReads() {
 		o.reads.ask()
 	}
-	if o.machine.WantsWindow() {
-		o.wake.Signal()
-	}
 	if at := o.machine.OpensAt(); !at.IsZero() && !at.Equal(o.opensAt) {
 		o.opensAt = at
 		o.opening.Reset(at.Sub(o.databaseTime()) + openMargin)
