@@ -21,8 +21,8 @@ var (
 	appendSQL string
 	//go:embed sql/appended.sql
 	appendedSQL string
-	//go:embed sql/head.sql
-	headSQL string
+	//go:embed sql/conflict.sql
+	conflictSQL string
 )
 
 // AppendRequest is one event to append to an existing task.
@@ -249,7 +249,7 @@ func resolveAppend(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 func readConflict(ctx context.Context, db DB, r AppendRequest) error {
 	var version int64
 	var last string
-	ok, err := pgquery.Row(ctx, db, headSQL, []any{string(r.Key.Kind), string(r.Key.BizID)}, &version, &last)
+	ok, err := pgquery.Row(ctx, db, conflictSQL, []any{string(r.Key.Kind), string(r.Key.BizID)}, &version, &last)
 	state := EventType(last).State()
 	switch {
 	case err != nil:

@@ -41,7 +41,7 @@ func readHistory(ctx context.Context, db DB, k Key, statement string, args ...an
 		events = append(events, e)
 	}
 	if len(events) == 0 {
-		return nil, fmt.Errorf("%s: %w", k, ErrUnknownTask)
+		return nil, unknownTask(ctx, db, k)
 	}
 	return events, nil
 }

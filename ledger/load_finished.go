@@ -32,7 +32,8 @@ func loadFinishedTasks(ctx context.Context, db DB, keys []Key) (tasks []Task, er
 // them, and one more for each finished task with more than 64 events. It returns only errors of the database.
 //
 // A task is as [Load] returns it if it is finished. Otherwise only Key, Shard, State, Version, Attempt, UpdatedAt and
-// Actor are set. Its error is [ErrUnknownTask] if the task does not exist, and the [*IllegalError] of [Load].
+// Actor are set. Of an archived task, Key, State, Version and the time of its archiving, as UpdatedAt, are set. Its
+// error is [ErrUnknownTask] if the task does not exist, and the [*IllegalError] of [Load].
 func loadFinished(ctx context.Context, db DB, keys []Key) ([]loadedTask, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -70,6 +71,9 @@ func loadFinished(ctx context.Context, db DB, keys []Key) ([]loadedTask, error) 
 			l.apply(e)
 		}
 	}
+	if err := loadArchived(ctx, db, loaded); err != nil {
+		return nil, err
+	}
 	for _, i := range long {
 		if l := &loaded[i]; l.err == nil {
 			if l.task, err = l.task.applyLong(ctx, db, math.MaxInt32); err != nil {
@@ -90,4 +94,25 @@ func (l *loadedTask) apply(e Event) {
 	if l.task, l.err = next, nil; err != nil {
 		l.err = fmt.Errorf("load %s: %w", e.Key, err)
 	}
+}
+
+// loadArchived sets the tasks that were archived: finished, without result.
+func loadArchived(ctx context.Context, db DB, loaded []loadedTask) error {
+	var keys []Key
+	var places []int
+	for i, l := range loaded {
+		if l.err != nil && l.task.Version == 0 {
+			keys, places = append(keys, l.task.Key), append(places, i)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	archived, err := Archived(ctx, db, keys...)
+	for n, a := range archived {
+		if a != nil {
+			loaded[places[n]] = loadedTask{task: Task{Key: a.Key, State: a.State, Version: a.Version, UpdatedAt: a.At}}
+		}
+	}
+	return err
 }

@@ -11,6 +11,8 @@ import (
 )
 
 var (
+	//go:embed sql/head.sql
+	headSQL string
 	//go:embed sql/load.sql
 	loadSQL string
 	//go:embed sql/load_long.sql
@@ -69,7 +71,7 @@ func VersionAsOf(ctx context.Context, db DB, k Key, m Moment) (Version, error) {
 	case err != nil:
 		return 0, pgerr.Explain("version of "+k.String(), err)
 	case !isFound || version == 0:
-		return 0, fmt.Errorf("%s: %w", k, ErrUnknownTask)
+		return 0, unknownTask(ctx, db, k)
 	}
 	return version, nil
 }

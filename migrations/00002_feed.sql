@@ -171,14 +171,16 @@ comment on view taskledger.cursors is
   'is false, the row must not be used: it belongs to another database, so that its transaction IDs are meaningless '
   'here, or it is ahead of the sequence of positions.';
 
--- A window is audited against the events in the table, so events stay until they are audited.
+-- A window is audited against the events in the table, so events stay until they are audited. The seal and the keeper
+-- of lines audit nothing.
 create view taskledger.feed_holds as
-select c.reader, case when w.is_local then coalesce(c.audited, c.seen) else pg_snapshot '1:1:' end as seen,
-       case when w.is_local and c.audited is null then c.until end as until, c.after_position,
+select c.reader, case when w.is_local then coalesce(w.audited, c.seen) else pg_snapshot '1:1:' end as seen,
+       case when w.is_local and w.audited is null then c.until end as until, c.after_position,
        starts_with(c.reader, 'subscriber/') or c.reader = 'relay' as is_bounded
   from (select distinct on (n.reader) n.* from taskledger.cursor n order by n.reader, n.n desc) c
  cross join lateral (
-   select v.is_local from taskledger.cursors v where v.reader = c.reader and v.n = c.n) w;
+   select v.is_local, case when c.reader not in ('seal', 'line') then c.audited end as audited
+     from taskledger.cursors v where v.reader = c.reader and v.n = c.n) w;
 
 comment on view taskledger.feed_holds is
   'Internal: the events that each reader of the feed has read and audited, as feed_passed takes them, and whether it '

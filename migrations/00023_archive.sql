@@ -58,6 +58,7 @@ create table taskledger.archive_batch (
   total         bigint not null,      -- the tasks of this kind and state in all batches up to this one
   events        bigint not null,
   positions_xor bigint not null,      -- the exclusive or of the positions of the events
+  is_sealed     boolean not null,     -- a sealer had read the events
   archived_at   timestamptz not null default clock_timestamp(),
   xid           xid8 not null default pg_current_xact_id(),
   kind          text collate "C" not null,
@@ -579,9 +580,10 @@ begin
       removed bigint;
       removed_xor bigint;
     begin
-      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, kind, state, file)
+      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, is_sealed, kind, state, file)
       select remove_tasks.run, cardinality(batch.ids), cardinality(batch.ids) + taskledger_internal.archived_tasks(
-               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0), batch.kind, batch.state,
+               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0),
+             exists (select from taskledger.feed_holds h where h.reader = 'seal'), batch.kind, batch.state,
              remove_tasks.file
         from unnest(batch.ids) k(biz_id)
        cross join lateral (
@@ -700,6 +702,24 @@ $$;
 
 comment on function taskledger_internal.set_archive(text, interval, boolean, text, text) is
   'Sets how long serve keeps the finished tasks of a kind; null and not is_forever: as long as those of others.';
+
+-- Index: none; a batch is about 1,000 tasks.
+-- +goose StatementBegin
+create function taskledger_internal.archive_tally(out events bigint, out positions_xor bigint, out until bigint)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  select coalesce(sum(b.events), 0)::bigint, coalesce(bit_xor(b.positions_xor), 0)
+    into events, positions_xor
+    from taskledger.archive_batch b
+   where b.is_sealed;
+  until := taskledger_internal.archived_until();
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archive_tally() is
+  'Returns the number of sealed events that the archive has removed, the exclusive or of their positions, and a '
+  'position that none of them is above.';
 
 revoke all on all tables in schema taskledger from public;
 revoke all on all sequences in schema taskledger from public;

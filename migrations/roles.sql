@@ -231,9 +231,10 @@ grant execute on function taskledger_internal.archived_until to producer, worker
 grant execute on function taskledger_internal.archived_version, taskledger_internal.still_has,
    taskledger_internal.still_ends to worker, relay, operator;
 grant execute on function taskledger_internal.discard_archived to worker, relay;
-grant execute on function taskledger_internal.archived_keys to producer, worker, relay, operator, reader, archiver;
+grant execute on function taskledger_internal.archived_keys to producer, worker, relay, operator, reader, archiver,
+   subscriber;
 grant execute on function taskledger_internal.archived_tasks, taskledger_internal.archived_before,
-   taskledger_internal.archived_totals
+   taskledger_internal.archived_totals, taskledger_internal.archive_tally
    to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.begin_archive, taskledger_internal.archive_waits,
    taskledger_internal.archivable, taskledger_internal.remove_tasks, taskledger_internal.set_archive to archiver;

@@ -1444,6 +1444,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval, after bigint, how_many integer, OUT task_kinds text[], OUT biz_ids text[], OUT versions integer[], OUT events integer, OUT last bigint, OUT last_at timestamp with time zone, OUT held integer, OUT held_by text) IS 'Returns the tasks that a run of the archive may remove, among the how_many next events after a position: of all kinds, or of some, except others. Also how many events it has read, position and time of the last, and how many tasks readers of the feed hold, and one of these readers.';
 
+CREATE FUNCTION taskledger_internal.archive_tally(OUT events bigint, OUT positions_xor bigint, OUT until bigint) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  select coalesce(sum(b.events), 0)::bigint, coalesce(bit_xor(b.positions_xor), 0)
+    into events, positions_xor
+    from taskledger.archive_batch b
+   where b.is_sealed;
+  until := taskledger_internal.archived_until();
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archive_tally(OUT events bigint, OUT positions_xor bigint, OUT until bigint) IS 'Returns the number of sealed events that the archive has removed, the exclusive or of their positions, and a position that none of them is above.';
+
 CREATE FUNCTION taskledger_internal.archive_waits(run integer) RETURNS TABLE(pid integer, login text, since timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER ROWS 10
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -5655,9 +5670,10 @@ begin
       removed bigint;
       removed_xor bigint;
     begin
-      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, kind, state, file)
+      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, is_sealed, kind, state, file)
       select remove_tasks.run, cardinality(batch.ids), cardinality(batch.ids) + taskledger_internal.archived_tasks(
-               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0), batch.kind, batch.state,
+               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0),
+             exists (select from taskledger.feed_holds h where h.reader = 'seal'), batch.kind, batch.state,
              remove_tasks.file
         from unnest(batch.ids) k(biz_id)
        cross join lateral (
@@ -7070,6 +7086,7 @@ CREATE TABLE taskledger.archive_batch (
     total bigint NOT NULL,
     events bigint NOT NULL,
     positions_xor bigint NOT NULL,
+    is_sealed boolean NOT NULL,
     archived_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -7258,11 +7275,11 @@ COMMENT ON VIEW taskledger.event_fence IS 'Internal: the events that workers'' e
 CREATE VIEW taskledger.feed_holds AS
  SELECT c.reader,
         CASE
-            WHEN w.is_local THEN COALESCE(c.audited, c.seen)
+            WHEN w.is_local THEN COALESCE(w.audited, c.seen)
             ELSE '1:1:'::pg_snapshot
         END AS seen,
         CASE
-            WHEN (w.is_local AND (c.audited IS NULL)) THEN c.until
+            WHEN (w.is_local AND (w.audited IS NULL)) THEN c.until
             ELSE NULL::pg_snapshot
         END AS until,
     c.after_position,
@@ -7287,7 +7304,11 @@ CREATE VIEW taskledger.feed_holds AS
             n.recorded_at
            FROM taskledger.cursor n
           ORDER BY n.reader, n.n DESC) c
-     CROSS JOIN LATERAL ( SELECT v.is_local
+     CROSS JOIN LATERAL ( SELECT v.is_local,
+                CASE
+                    WHEN (c.reader <> ALL (ARRAY['seal'::text, 'line'::text])) THEN c.audited
+                    ELSE NULL::pg_snapshot
+                END AS audited
            FROM taskledger.cursors v
           WHERE ((v.reader = c.reader) AND (v.n = c.n))) w);
 

@@ -89,7 +89,7 @@ type Config struct {
 	// Seal is the file of `serve --seal` as JSON: events are sealed, and checkpoints published, see docs/audit.md. The
 	// login of DB then needs the role archiver too. Default: no events are sealed.
 	Seal []byte
-	// ArchiveAfter is how long after their end tasks are removed from the tables, unless their kind has a setting
+	// ArchiveAfter is how long after their end tasks are removed from the tables, except tasks of kinds with a setting
 	// (taskledger archive --keep). The login of DB then needs the role archiver too. Default: they stay.
 	ArchiveAfter time.Duration
 	// Listener is where the HTTP server answers /healthz, /readyz and /metrics. Run closes it. Default: no HTTP

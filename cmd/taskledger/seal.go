@@ -265,6 +265,9 @@ func renderSealReport(w io.Writer, r seal.Report, took time.Duration) {
 	rate := int64(float64(r.Checkpoint.Size) / max(took.Seconds(), 1e-3))
 	fmt.Fprintf(w, "verified: %s sealed events, %s of them erased, in %s (%s/s)\n", count(r.Checkpoint.Size),
 		count(r.Erased), age(took), count(rate))
+	if r.Archived > 0 {
+		fmt.Fprintf(w, "archived: %s of them, whose leaves alone are compared\n", count(r.Archived))
+	}
 	if r.Unsealed > 0 {
 		fmt.Fprintf(w, "not sealed yet: %s events\n", count(r.Unsealed))
 	}

@@ -47,7 +47,7 @@ const (
 
 // Files stores the events of tasks before they are removed.
 type Files interface {
-	// Store stores the events of whole tasks durably, verifies what it has stored, and returns its name. The tasks are
+	// Store stores the events of whole tasks durably, verifies the files, and returns their name. The tasks are
 	// finished, and their events do not change.
 	Store(ctx context.Context, tasks []ledger.Key) (name string, err error)
 }

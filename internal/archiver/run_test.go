@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
@@ -435,3 +437,72 @@ func TestSubscriberHoldsTasks(t *testing.T) {
 		t.Errorf("after its bound: %+v, %v", r, err)
 	}
 }
+
+// The seal of archived events is valid. An event that was removed otherwise is reported, even below archived ones.
+func TestSealOfArchivedTasks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	db := f.As("archiver")
+	sealAll := func() {
+		t.Helper()
+		if _, err := seal.Run(t.Context(), db, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verify := func() seal.Report {
+		t.Helper()
+		return servicetest.Try(seal.Verify(t.Context(), f.As("reader"), nil))(t)
+	}
+	f.finish("1")
+	f.archive() // before there is a seal
+	ledgertest.Enqueue(t, f.DB, key("waits"), `{}`)
+	f.finish("2", "3")
+	sealAll()
+	f.finish("4")
+	if r := f.archive(); r.Tasks != 2 || r.Held != 1 || r.HeldBy != "seal" {
+		t.Errorf("before task 4 is sealed: %+v", r)
+	}
+	sealAll()
+	f.archive()
+	if r := verify(); !r.IsValid() || r.Archived != 9 {
+		t.Errorf("%+v", r)
+	}
+	ledgertest.ExecAsOwner(t, f.DB, `
+		alter table taskledger.event disable trigger event_append_only;
+		delete from taskledger.event where biz_id = 'waits';
+		alter table taskledger.event enable trigger event_append_only`)
+	if r := verify(); r.IsValid() {
+		t.Error("a removed event was not reported")
+	}
+}
+
+// A run that is killed at any step is run again, and finishes.
+func TestKilledRun(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{fault.ArchiveStored, fault.ArchiveRemoved} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.finish("1", "2", "3")
+			f.project()
+			f.SpawnAs("archiver", "archive", point).AwaitKilled(t)
+			f.archive()
+			f.want("keys", f.text(`select count(*)::text from taskledger.archived_key`), "3")
+			f.want("events", f.text(`select count(*)::text from taskledger.event where kind = $1`, kind), "0")
+		})
+	}
+}
+
+func TestMain(m *testing.M) {
+	servicetest.Main(m, func(string) servicetest.Program {
+		return func(ctx context.Context, db *pgxpool.Pool) error {
+			_, err := archiver.Run(ctx, db, archiver.Options{Files: files{}})
+			return err
+		}
+	})
+}
+
+// files stores nothing.
+type files struct{}
+
+func (files) Store(context.Context, []ledger.Key) (string, error) { return "volume", nil }

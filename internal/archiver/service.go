@@ -25,7 +25,7 @@ const (
 type Config struct {
 	// DB is the database. Its login needs the role archiver. Required.
 	DB *pgxpool.Pool
-	// After is how long ago a task must have ended, unless its kind has a [Setting]. Required.
+	// After is how long ago a task must have ended, except tasks of kinds with a [Setting]. Required.
 	After time.Duration
 	// Files stores the events. Default: the events are in no file.
 	Files Files
@@ -72,7 +72,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}.Run(ctx)
 }
 
-// archive archives the tasks of all kinds: first of those that have no setting.
+// archive archives the tasks of all kinds: first of kinds without a setting.
 func (s *Service) archive(ctx context.Context) error {
 	settings, err := Settings(ctx, s.config.DB)
 	if err != nil {

@@ -28,6 +28,8 @@ var (
 	snapshotSQL string
 	//go:embed sql/rows.sql
 	rowsSQL string
+	//go:embed sql/archived.sql
+	archivedSQL string
 )
 
 // VerifyOptions are the options of [Verify]. Nil is the default of every field.
@@ -69,6 +71,9 @@ func (f Fault) String() string {
 	case Seal:
 		return "seal: " + f.Detail
 	case Removed:
+		if f.Detail != "" {
+			return "removed: " + f.Detail
+		}
 		return fmt.Sprintf("removed: position %d, leaf %d", f.Position, f.Leaf)
 	case Inserted:
 		text = fmt.Sprintf("inserted: %s/%s@%d, position %d", f.Kind, f.BizID, f.Version, f.Position)
@@ -95,6 +100,7 @@ const maxFaults = 100
 type Report struct {
 	Checkpoint  Checkpoint   `json:"checkpoint"`  // of the tree that was verified
 	Erased      int64        `json:"erased"`      // events whose personal data and salt are erased
+	Archived    int64        `json:"archived"`    // events that the archive has removed; their leaves are compared
 	Unsealed    int64        `json:"unsealed"`    // events that are not sealed yet
 	Comparisons []Comparison `json:"checkpoints"` // with each checkpoint, by size
 	Faults      []Fault      `json:"faults"`      // the first maxFaults
@@ -134,6 +140,11 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 	if err := v.readPlace(ctx); err != nil {
 		return Report{}, err
 	}
+	before, err := v.readTally(ctx)
+	if err != nil {
+		return Report{}, err
+	}
+	v.archivedUntil = before.until
 	last, err := readEnd(ctx, db)
 	if err != nil {
 		return Report{}, err
@@ -162,7 +173,34 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 			}
 		}
 	}
+	if err := v.compareTally(ctx, before); err != nil {
+		return Report{}, err
+	}
 	return v.finish(ctx)
+}
+
+// tally is the number of sealed events that the archive has removed, and the exclusive or of their positions.
+type tally struct{ events, xor, until int64 }
+
+func (v *verifier) readTally(ctx context.Context) (t tally, err error) {
+	_, err = pgquery.Row(ctx, v.db, archivedSQL, nil, &t.events, &t.xor, &t.until)
+	return t, explain("read the archive", err)
+}
+
+// compareTally compares the missing events with the tally of the archive. Its batches may have removed some
+// during the verification.
+func (v *verifier) compareTally(ctx context.Context, before tally) error {
+	after, err := v.readTally(ctx)
+	if err != nil {
+		return err
+	}
+	missing := v.archived
+	isSame := before == after && !v.isBroken
+	if missing.events > after.events || isSame && (missing.events != before.events || missing.xor != before.xor) {
+		v.add(Fault{Fault: Removed, Leaf: -1, Detail: fmt.Sprintf("%d sealed events are missing up to position %d, "+
+			"and the archive has removed %d, or others", missing.events, after.until, after.events)})
+	}
+	return nil
 }
 
 // verifier is a call of Verify.
@@ -178,7 +216,11 @@ type verifier struct {
 	extra    []int64 // positions of events in no batch so far, to be looked up
 	snapshot string  // of the beginning
 	seen     int64   // events between positions that the snapshot sees
-	report   Report
+
+	archivedUntil int64 // the archive has removed no event above it, as last read
+	archived      tally // the sealed events that are missing up to there
+
+	report Report
 }
 
 // readPlace reads the sealer's place, whose transaction IDs must have a meaning in this database.
@@ -263,10 +305,30 @@ func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) e
 	if err != nil {
 		return err
 	}
+	return v.reportMissing(ctx, b, places)
+}
+
+// reportMissing reports the events of a batch that are not in the table, at positions with their places. It counts the
+// events that the archive may have removed.
+func (v *verifier) reportMissing(ctx context.Context, b *batch, missing map[int64]int) error {
 	for place, p := range b.positions {
-		if at, ok := places[p]; ok && at == place {
-			v.add(Fault{Fault: Removed, Position: ledger.Position(p), Leaf: b.firstLeaf + int64(place)})
+		if at, ok := missing[p]; !ok || at != place {
+			continue
 		}
+		if p > v.archivedUntil { // a run of the archive may have begun since
+			t, err := v.readTally(ctx)
+			if err != nil {
+				return err
+			}
+			v.archivedUntil = t.until
+		}
+		if p > v.archivedUntil {
+			v.add(Fault{Fault: Removed, Position: ledger.Position(p), Leaf: b.firstLeaf + int64(place)})
+			continue
+		}
+		v.archived.events++
+		v.archived.xor ^= p
+		v.report.Archived++
 	}
 	return nil
 }

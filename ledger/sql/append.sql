@@ -1,5 +1,5 @@
 -- Appends version $3 + 1 of a task if its last event is version $3 and of one of the types $7: a
--- compare-and-set on the primary key. If it returns no row, head.sql gives the reason.
+-- compare-and-set on the primary key. If it returns no row, conflict.sql gives the reason.
 -- $1 kind, $2 biz_id, $3 expected version, $4 type, $5 actor or null for session_user, $6 data (JSON text or null), $7
 -- types that $4 may follow, $8 the types among them after which it begins an attempt (text array literals), $9 meta
 -- (JSON text or null). The task is released after $10 microseconds or at time $11; both may be null. That time is

@@ -1,4 +1,4 @@
--- Reads the last event of each of many tasks, as head.sql does.
+-- Reads the last event of each of many tasks, as conflict.sql does.
 -- $1 kinds, $2 biz_ids: text array literals of one length.
 -- Returns a row for each task that exists or was archived: its number in the arrays, from 1, and version and type of
 -- its last event.

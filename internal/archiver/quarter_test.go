@@ -1,0 +1,82 @@
+package archiver_test
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+var perDay = flag.Int("archive-tasks", 100, "how many tasks TestQuarter finishes each day")
+
+// A day's tasks, with times in the past, projected and read.
+const day = `
+insert into taskledger.event (xid, recorded_at, version, attempt, shard, type, kind, biz_id, actor, data)
+select pg_current_xact_id(), $1::timestamptz + i * interval '1 second' * 80000 / $2::bigint, v.version, v.attempt, 1,
+       v.type::taskledger.event_type, 'coupon.send', 'order-' || $3::bigint || '-' || i, 'shop',
+       case v.version when 1 then '{"customer":"c-1234","cents":1250,"template":"welcome"}'::json
+                      when 2 then '{"duration_ms":12.125}' end
+  from generate_series(1, $2::bigint) i
+ cross join (values (1, 0, 'enqueued'), (2, 1, 'succeeded')) v(version, attempt, type)
+ order by v.version, i`
+
+// A quarter with 30 days kept: from the second month on, the disk space of the tables does not grow, except for the
+// keys.
+func TestQuarter(t *testing.T) {
+	f := newFixture(t)
+	owner := ledgertest.As(t, f.DB, ledgertest.Owner)
+	begin := time.Now().Add(-91 * 24 * time.Hour)
+	var first, last int64
+	var rate float64
+	for d := range 90 {
+		if _, err := owner.Exec(t.Context(), day, begin.Add(time.Duration(d)*24*time.Hour), *perDay, d); err != nil {
+			t.Fatal(err)
+		}
+		if d%5 != 4 {
+			continue
+		}
+		f.project()
+		now := begin.Add(time.Duration(d+1) * 24 * time.Hour)
+		began := time.Now()
+		r, err := archiver.Run(t.Context(), f.As("archiver"), archiver.Options{
+			OlderThan: time.Since(now) + 30*24*time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Tasks > 0 {
+			rate = float64(r.Tasks) / time.Since(began).Seconds()
+		}
+		for _, table := range []string{"event", "task", "task_count", "cursor", "archived_key"} {
+			if _, err := owner.Exec(t.Context(), "vacuum taskledger."+table); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var tables, keys, events int64
+		if err := owner.QueryRow(t.Context(), `
+			select pg_total_relation_size('taskledger.event') + pg_total_relation_size('taskledger.task'),
+			       pg_total_relation_size('taskledger.archived_key'), (select count(*) from taskledger.event)`).
+			Scan(&tables, &keys, &events); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("day %2d: %8d events, %6.1f MB of tables, %5.1f MB of keys; removed %d tasks", d+1, events,
+			float64(tables)/1e6, float64(keys)/1e6, r.Tasks)
+		if d >= 59 && first == 0 {
+			first = tables
+		}
+		last = tables
+	}
+	t.Logf("removal: %.0f tasks a second in the last run", rate)
+	t.Log(f.text(fmt.Sprintf(`select 'bytes a key: ' || pg_total_relation_size('taskledger.archived_key') / count(*)
+		from taskledger.archived_key having count(*) > %d`, *perDay)))
+	if float64(last) > 1.05*float64(first) {
+		t.Errorf("%d bytes at the end of the quarter, %d after its second month", last, first)
+	}
+	n := f.text(`select count(*)::text from taskledger.archived_key`)
+	if n != fmt.Sprint(59**perDay) && n != fmt.Sprint(60**perDay) {
+		t.Errorf("%s keys, want those of 60 days", n)
+	}
+}
