@@ -5,12 +5,13 @@ import (
 	"net/http"
 
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // Caller is the author of a request that [Handler.Admit] has admitted. Its methods return an error, a
@@ -183,7 +184,7 @@ const (
 // ChangeSubscriber pauses, resumes or moves a subscriber that exists, by the rules of the API. The place to is for
 // [SeekSubscriber] only. It commits. It returns a [*client.Problem], or an error of package outbox.
 func (h *Handler) ChangeSubscriber(
-	ctx context.Context, c Caller, name string, act SubscriberAct, to outbox.Start, reason string,
+	ctx context.Context, c Caller, name string, act SubscriberAct, to feed.Start, reason string,
 ) error {
 	switch {
 	case !c.Has(Admin):
@@ -191,7 +192,7 @@ func (h *Handler) ChangeSubscriber(
 	case c.IsLimited():
 		return problem(codeForbidden, "a subscriber reads all kinds, and "+c.Name()+" is limited to some")
 	}
-	state, err := outbox.ReadSubscriberState(ctx, h.config.DB, name)
+	state, err := subscribers.ReadState(ctx, h.config.DB, name)
 	if err != nil {
 		return err
 	}
@@ -202,9 +203,9 @@ func (h *Handler) ChangeSubscriber(
 	a := c.c.audit(reason)
 	switch act {
 	case PauseSubscriber, ResumeSubscriber:
-		return outbox.PauseSubscriber(ctx, h.config.DB, name, act == PauseSubscriber, a.Actor, a.Reason)
+		return subscribers.Pause(ctx, h.config.DB, name, act == PauseSubscriber, a.Actor, a.Reason)
 	case SeekSubscriber:
-		return outbox.SeekSubscriber(ctx, h.config.DB, name, to, a.Actor, a.Reason)
+		return subscribers.Seek(ctx, h.config.DB, name, to, a.Actor, a.Reason)
 	}
 	return &ledger.InvalidError{Field: "act", Value: string(act), Rule: "must be pause, resume or seek"}
 }

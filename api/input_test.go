@@ -14,9 +14,10 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // ioTimeout bounds a connection of a test.
@@ -290,7 +291,7 @@ func TestArchivedPositions(t *testing.T) {
 		t.Errorf("after the beginning: %+v", left)
 	}
 	operator := ledgertest.As(t, s.db, "operator")
-	err := outbox.SeekSubscriber(t.Context(), operator, "mails", outbox.StartAfter(archived), "", "")
+	err := subscribers.Seek(t.Context(), operator, "mails", feed.After(archived), "", "")
 	if !errors.Is(err, ledger.ErrUnknownPosition) {
 		t.Errorf("a subscriber is moved to an archived position: %v", err)
 	}

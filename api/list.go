@@ -14,9 +14,9 @@ import (
 	"github.com/taskledger/taskledger/internal/eventrows"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -176,9 +176,9 @@ func (h *Handler) listWorkers(w http.ResponseWriter, r *http.Request, c *caller)
 
 // listSubscribers answers with a page of the subscribers of the feed.
 func (h *Handler) listSubscribers(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	name := func(s outbox.Subscriber) string { return s.Name }
-	isVisible := func(outbox.Subscriber) bool { return true }
-	return paged(h, w, r, name, isVisible, func(outbox.Subscriber) int { return smallValue }, outbox.ReadSubscribers)
+	name := func(s subscribers.Subscriber) string { return s.Name }
+	isVisible := func(subscribers.Subscriber) bool { return true }
+	return paged(h, w, r, name, isVisible, func(subscribers.Subscriber) int { return smallValue }, subscribers.ReadAll)
 }
 
 const (

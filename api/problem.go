@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
@@ -223,8 +224,8 @@ func describe(err error) (p *client.Problem, expected bool) {
 		return p, true
 	case errors.Is(err, periodic.ErrUnknownSchedule), errors.Is(err, outbox.ErrUnknownSubscriber):
 		return problem(codeNotFound, printable.Text(err.Error())), true
-	case errors.Is(err, outbox.ErrSubscriberBusy):
-		return problem(codeUnavailable, printable.Text(outbox.ErrSubscriberBusy.Error())), true
+	case errors.Is(err, subscribers.ErrBusy):
+		return problem(codeUnavailable, printable.Text(subscribers.ErrBusy.Error())), true
 	case errors.Is(err, ledger.ErrNotMigrated):
 		p = problem(codeUnavailable, "the database is not migrated")
 		p.Cure = "run: taskledger migrate up"

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 const (
@@ -28,9 +29,9 @@ const (
 
 // subscriberView is a subscriber with its last hour.
 type subscriberView struct {
-	outbox.Subscriber
-	State    *outbox.SubscriberState // nil: it keeps no tables and parks no events
-	Spark    spark                   // of the lag
+	subscribers.Subscriber
+	State    *subscribers.State // nil: it keeps no tables and parks no events
+	Spark    spark              // of the lag
 	HasRate  bool
 	PerSec   float64 // events that it passes in a second
 	Arriving float64 // events that are committed in a second
@@ -96,22 +97,22 @@ func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view)
 	if err != nil {
 		return err
 	}
-	found, err := outbox.ReadSubscribers(ctx, h.config.DB, after, pageTasks+1)
+	found, err := subscribers.ReadAll(ctx, h.config.DB, after, pageTasks+1)
 	if err != nil {
 		return err
 	}
-	states, err := outbox.ReadSubscriberStates(ctx, h.config.DB)
+	states, err := subscribers.ReadStates(ctx, h.config.DB)
 	if err != nil {
 		return err
 	}
 	all := make([]*subscriberView, len(found))
 	for i, s := range found {
 		all[i] = &subscriberView{Subscriber: s}
-		if at := slices.IndexFunc(states, func(o outbox.SubscriberState) bool { return o.Name == s.Name }); at >= 0 {
+		if at := slices.IndexFunc(states, func(o subscribers.State) bool { return o.Name == s.Name }); at >= 0 {
 			all[i].State = &states[at]
 		}
 		if i < maxCharts && s.IsLocal {
-			points, err := outbox.ReadSubscriberHistory(ctx, h.config.DB, s.Name, lagStep, lagSteps)
+			points, err := subscribers.ReadHistory(ctx, h.config.DB, s.Name, lagStep, lagSteps)
 			if err != nil {
 				return err
 			}
@@ -123,7 +124,7 @@ func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view)
 }
 
 // addHistory adds figures that are computed from the points of the last hour.
-func (s *subscriberView) addHistory(points []outbox.SubscriberPoint) {
+func (s *subscriberView) addHistory(points []subscribers.Point) {
 	lags := make([]float64, len(points))
 	most := 0.0
 	for i, p := range points {
@@ -149,7 +150,7 @@ func (s *subscriberView) addHistory(points []outbox.SubscriberPoint) {
 // changeSubscriber pauses, resumes or moves a subscriber.
 func (h *Handler) changeSubscriber(ctx context.Context, r *http.Request, c api.Caller, reason string) (result, error) {
 	name, act := r.PostForm.Get("name"), api.SubscriberAct(r.PostForm.Get("act"))
-	var to outbox.Start
+	var to feed.Start
 	text := fmt.Sprintf("%s is %sd.", name, act)
 	if act == api.SeekSubscriber {
 		var err error
@@ -162,19 +163,19 @@ func (h *Handler) changeSubscriber(ctx context.Context, r *http.Request, c api.C
 }
 
 // parseStart returns the place that a text names: now, beginning, a position or a time.
-func parseStart(text string) (outbox.Start, error) {
+func parseStart(text string) (feed.Start, error) {
 	text = strings.TrimSpace(text)
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 {
-		return outbox.StartAfter(ledger.Position(n)), nil
+		return feed.After(ledger.Position(n)), nil
 	}
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return outbox.StartAt(at), nil
+		return feed.At(at), nil
 	}
 	switch text {
 	case "now":
-		return outbox.StartNow(), nil
+		return feed.Now(), nil
 	case "beginning":
-		return outbox.StartAfter(0), nil
+		return feed.After(0), nil
 	}
-	return outbox.Start{}, invalid("the place must be now, beginning, a position or a time as 2026-12-24T18:00:00Z")
+	return feed.Start{}, invalid("the place must be now, beginning, a position or a time as 2026-12-24T18:00:00Z")
 }

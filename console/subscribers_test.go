@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // The page of subscribers shows the lag of the last hour, the rate and the time until all events are passed.
@@ -38,7 +39,7 @@ func TestSubscribersAreChanged(t *testing.T) {
 	owner := ledgertest.As(t, s.db, ledgertest.Owner)
 	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "coupon.send/order-1"), `{}`)
 	operator := ledgertest.As(t, s.db, "operator")
-	err := outbox.SeekSubscriber(t.Context(), operator, "mails", outbox.StartAfter(0), "", "")
+	err := subscribers.Seek(t.Context(), operator, "mails", feed.After(0), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/rebuild"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -56,11 +58,11 @@ func checkOperations(ctx context.Context, c Config, r *Report) error {
 }
 
 // readWork returns the rebuild of the built-in projection or of a subscriber, whichever a record is about.
-func readWork(ctx context.Context, c Config, o operation.Open) (*outbox.Work, error) {
+func readWork(ctx context.Context, c Config, o operation.Open) (*rebuild.Work, error) {
 	if o.Detail["projection"] != "" {
 		return projector.ReadWork(ctx, c.DB)
 	}
-	state, err := outbox.ReadSubscriberState(ctx, c.DB, o.Detail["subscriber"])
+	state, err := subscribers.ReadState(ctx, c.DB, o.Detail["subscriber"])
 	if errors.Is(err, outbox.ErrUnknownSubscriber) {
 		err = nil // it was removed
 	}

@@ -9,8 +9,9 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/rebuild"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 )
 
@@ -52,7 +53,7 @@ func projectionOf(lag projector.Lag) Projection {
 
 // checkStates examines what the database contains of subscribers: the events that stop them or that they have parked.
 func checkStates(ctx context.Context, c Config, r *Report) error {
-	all, err := outbox.ReadSubscriberStates(ctx, c.DB)
+	all, err := subscribers.ReadStates(ctx, c.DB)
 	if err != nil {
 		return err
 	}
@@ -93,8 +94,8 @@ func times(n int) string {
 
 // isBuilt reports whether new tables are being built. Until then the tables in use may be late. After a deploy the
 // program of their version is gone, and after a rebase nothing is written to them.
-func isBuilt(w *outbox.Work, now time.Time) bool {
-	return w != nil && w.Name == outbox.WorkRebuild && w.Result == nil && now.Sub(w.At) < buildSilence
+func isBuilt(w *rebuild.Work, now time.Time) bool {
+	return w != nil && w.Name == rebuild.WorkRebuild && w.Result == nil && now.Sub(w.At) < buildSilence
 }
 
 // buildSilence is the time without progress after which a build counts as stopped.

@@ -12,6 +12,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/scheduler"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
@@ -31,10 +32,10 @@ type Report struct {
 	Dispatcher dispatcher.Status `json:"dispatcher"`
 	// Subscribers are at most 100 subscribers of the feed, the furthest behind, by name. Consumers of the stream are in
 	// Outbox.
-	Subscribers      []outbox.Subscriber `json:"subscribers"`
-	SubscribersTotal int                 `json:"subscribers_total"`
+	Subscribers      []subscribers.Subscriber `json:"subscribers"`
+	SubscribersTotal int                      `json:"subscribers_total"`
 	// SubscriberStates are the subscribers with tables or that park events, by name.
-	SubscriberStates []outbox.SubscriberState `json:"subscriber_states"`
+	SubscriberStates []subscribers.State `json:"subscriber_states"`
 
 	Timers    scheduler.TimerStatus    `json:"timers"`
 	Schedules periodic.Summary         `json:"schedules"`
@@ -93,7 +94,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 		Tasks: []ledger.StateCount{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
 		Paused: []operator.PausedKind{},
 		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{},
-		Subscribers: []outbox.Subscriber{}, SubscriberStates: []outbox.SubscriberState{},
+		Subscribers: []subscribers.Subscriber{}, SubscriberStates: []subscribers.State{},
 	}
 	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At), &r.PostgreSQL, &r.Schema); err != nil {
 		return Report{}, pgerr.Explain("read the time", err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/internal/subscribers"
 )
 
 // maxSubscribers is the greatest number of subscribers in a report.
@@ -20,9 +20,9 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) error {
 	}
 	r.SubscribersTotal = total
 	for _, s := range furthest {
-		r.Subscribers = append(r.Subscribers, outbox.Subscriber(s))
+		r.Subscribers = append(r.Subscribers, subscribers.Subscriber(s))
 	}
-	var last outbox.Subscriber // the least far behind
+	var last subscribers.Subscriber // the least far behind
 	for _, s := range r.Subscribers {
 		if last.Name == "" || s.IsLocal && (!last.IsLocal || s.Position > last.Position) {
 			last = s

@@ -34,8 +34,8 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	server := ledgertest.Cluster(t, nil)
 	standby, there := startStandby(t, server)
 	pool := openPrimary(t, server, standby)
-	s := &subscribers{bundle: newBundleOn(t, pool, natsserver.Config{}), db: pool}
-	c := &client{subscribers: s, seen: map[string]int{}, versions: map[string]int{}}
+	s := &readers{bundle: newBundleOn(t, pool, natsserver.Config{}), db: pool}
+	c := &client{readers: s, seen: map[string]int{}, versions: map[string]int{}}
 	if _, err := pool.Exec(t.Context(), `create table received (
 		id bigint generated always as identity, position bigint, biz_id text, version integer)`); err != nil {
 		t.Fatal(err)

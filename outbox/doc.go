@@ -10,9 +10,9 @@
 //
 // A subscriber may have [Tables] of its own, which are derived from the events and can be rebuilt. With them, or with
 // [Park], an event that its handler fails for is found by handling the events of its page one at a time. It stops the
-// subscriber, or is parked with the later events of its task; status reports it, and [RetrySubscriberParked] and
-// [DiscardSubscriberParked] continue. Tables of a higher version are built next to the tables in use and replace them
-// when they have caught up, as [RebuildTables] does. [VerifyTables] returns the rows that differ.
+// subscriber, or is parked with the later events of its task; status reports it, and taskledger retry parked or discard
+// parked continues. Tables of a higher version are built next to the tables in use and replace them when they have
+// caught up, as taskledger rebuild does. taskledger verify lists the rows that differ.
 //
 // # Messages
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -91,7 +92,7 @@ func Example_couponsPerDay() {
 		last = event.Position
 	}
 	for { // a new subscriber is registered when its program begins
-		if _, err := outbox.ReadSubscriber(ctx, pool, "coupons"); err == nil {
+		if _, err := subscribers.Read(ctx, pool, "coupons"); err == nil {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/rebuild"
 )
 
 // SetPageSize sets the number of events that a relay reads at a time.
@@ -63,3 +64,15 @@ func RetrySubscriber(ctx context.Context, s Subscription, f *feed.Feed) error {
 	}
 	return (&subscriber{Subscription: s, reader: "subscriber/" + s.Name}).retryParked(ctx, f)
 }
+
+// RebuildTables builds the tables of a subscriber again.
+func RebuildTables(ctx context.Context, s Subscription, o *rebuild.Options) error {
+	s, err := s.withDefaults()
+	if err != nil {
+		return err
+	}
+	return rebuildTables(ctx, s, "", o)
+}
+
+// VerifyTables compares the tables of a subscriber with the events.
+var VerifyTables = verifyTables

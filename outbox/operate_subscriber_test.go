@@ -11,6 +11,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -35,7 +36,7 @@ func TestBusySubscriberIsOperated(t *testing.T) {
 	}
 	for range 3 {
 		awaitMore()
-		if err := outbox.PauseSubscriber(t.Context(), operator, "mails", true, "", ""); err != nil {
+		if err := subscribers.Pause(t.Context(), operator, "mails", true, "", ""); err != nil {
 			t.Fatal(err)
 		}
 		before := handled.Load() // the event under way was committed before
@@ -46,16 +47,16 @@ func TestBusySubscriberIsOperated(t *testing.T) {
 		if n := handled.Load() - before; n != 0 {
 			t.Errorf("%d events were handled after the pause", n)
 		}
-		if err := outbox.PauseSubscriber(t.Context(), operator, "mails", false, "", ""); err != nil {
+		if err := subscribers.Pause(t.Context(), operator, "mails", false, "", ""); err != nil {
 			t.Fatal(err)
 		}
 		awaitMore()
-		if err := outbox.SeekSubscriber(t.Context(), operator, "mails", outbox.Start{}, "", ""); err != nil {
+		if err := subscribers.Seek(t.Context(), operator, "mails", feed.Start{}, "", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	awaitMore()
-	if err := outbox.RemoveSubscriber(t.Context(), operator, "mails", "", ""); err != nil {
+	if err := subscribers.Remove(t.Context(), operator, "mails", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.wantEnd(ended); !errors.Is(err, outbox.ErrSubscriberRemoved) {
@@ -84,18 +85,18 @@ func TestHungSubscriberIsOperated(t *testing.T) {
 		}})
 	<-begun
 	for name, act := range map[string]func() error{
-		"pause": func() error { return outbox.PauseSubscriber(t.Context(), operator, "mails", true, "", "") },
+		"pause": func() error { return subscribers.Pause(t.Context(), operator, "mails", true, "", "") },
 		"seek": func() error {
-			return outbox.SeekSubscriber(t.Context(), operator, "mails", outbox.StartNow(), "", "")
+			return subscribers.Seek(t.Context(), operator, "mails", feed.Now(), "", "")
 		},
-		"remove": func() error { return outbox.RemoveSubscriber(t.Context(), operator, "mails", "", "") },
+		"remove": func() error { return subscribers.Remove(t.Context(), operator, "mails", "", "") },
 	} {
 		if err := act(); !errors.Is(err, feed.ErrSubscriberBusy) || !pgerr.Is(err, pgerr.LockNotAvailable) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	close(release)
-	if err := outbox.RemoveSubscriber(t.Context(), operator, "mails", "", ""); err != nil {
+	if err := subscribers.Remove(t.Context(), operator, "mails", "", ""); err != nil {
 		t.Error(err)
 	}
 }
@@ -142,7 +143,7 @@ func TestReceiveRunsInOneProcess(t *testing.T) {
 	s.enqueue("coupon.send", "b-", 1)
 	s.await("the last one is being handled", func() bool { return running.Load() == 1 })
 	operator := ledgertest.As(t, s.pool, "operator")
-	if err := outbox.PauseSubscriber(t.Context(), operator, "mails", true, "", ""); err != nil {
+	if err := subscribers.Pause(t.Context(), operator, "mails", true, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	select {

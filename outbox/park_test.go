@@ -13,6 +13,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -223,7 +224,7 @@ func TestParkedEventsAreDiscarded(t *testing.T) {
 	b.awaitPublished()
 	pool := ledgertest.As(t, b.pool, "operator")
 	err := outbox.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position, 999}, "alice", "")
-	if !errors.Is(err, outbox.ErrNotParked) || len(b.parked()) != 1 {
+	if !errors.Is(err, subscribers.ErrNotParked) || len(b.parked()) != 1 {
 		t.Errorf("one of two is not parked: %v, parked: %v", err, b.parked())
 	}
 	if err := outbox.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position}, "alice", "no need"); err != nil {
@@ -265,7 +266,7 @@ func TestDiscardedEventsStayDiscarded(t *testing.T) {
 	if err := outbox.DiscardParked(b.ctx(), pool, positions, "alice", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := outbox.RetryParked(b.ctx(), pool, positions, "alice", ""); !errors.Is(err, outbox.ErrNotParked) {
+	if err := outbox.RetryParked(b.ctx(), pool, positions, "alice", ""); !errors.Is(err, subscribers.ErrNotParked) {
 		t.Errorf("retry of discarded events: %v, want ErrNotParked", err)
 	}
 	b.awaitPublished()

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -28,9 +28,6 @@ var (
 	//go:embed sql/unpark_all.sql
 	unparkAllSQL string
 )
-
-// ErrNotParked is the error of an event that is not parked.
-var ErrNotParked = errors.New("the event is not parked")
 
 // MaxParked is the maximum number of events in a call of [RetryParked] or [DiscardParked].
 const MaxParked = 1000
@@ -74,8 +71,8 @@ func ReadParked(ctx context.Context, db ledger.DB, after ledger.Position, limit 
 // list and records the act; the relay acts when it reads the record. An event that it cannot publish is parked again.
 // Later events of the task may have been published before. RetryParked commits, all of the events or none.
 //
-// Default of actor: the database's session_user. Errors: [ErrStreamOff], [ErrNotParked], [*ledger.InvalidError],
-// [ledger.ErrNotMigrated].
+// Default of actor: the database's session_user. Errors: [ErrStreamOff], [subscribers.ErrNotParked],
+// [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func RetryParked(ctx context.Context, db DB, positions []ledger.Position, actor, reason string) error {
 	if err := checkOn(ctx, db); err != nil {
 		return err
@@ -119,7 +116,7 @@ func unpark(ctx context.Context, db DB, sql string, positions []ledger.Position,
 	}
 	for _, p := range o.Positions {
 		if !slices.Contains(removed, int64(p)) {
-			return fmt.Errorf("position %d: %w", p, ErrNotParked)
+			return fmt.Errorf("position %d: %w", p, subscribers.ErrNotParked)
 		}
 	}
 	if err := operation.Record(ctx, tx, o); err != nil {

@@ -38,7 +38,7 @@ func TestSubscribersStayOverARestore(t *testing.T) {
 	from, to := ledgertest.Cluster(t, nil), ledgertest.Cluster(t, nil)
 	both := openPrimary(t, from, to)
 	pool := ledgertest.As(t, both, ledgertest.App, "operator")
-	s := &subscribers{bundle: &bundle{t: t, pool: pool}, db: ledgertest.As(t, both, "subscriber")}
+	s := &readers{bundle: &bundle{t: t, pool: pool}, db: ledgertest.As(t, both, "subscriber")}
 	ledgertest.ExecAsOwner(t, both, `
 		create table received (id bigint generated always as identity, position bigint, biz_id text, version integer);
 		grant select, insert on received to public`)

@@ -22,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -63,7 +64,7 @@ func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {
 
 // client is a program with a NATS client alone.
 type client struct {
-	*subscribers
+	*readers
 	seen     map[string]int // messages by the position of their event
 	versions map[string]int // the greatest version of each task that was received
 }
@@ -73,10 +74,10 @@ func newClient(t *testing.T) *client {
 	return clientOf(newSubscribers(t))
 }
 
-func clientOf(s *subscribers) *client {
+func clientOf(s *readers) *client {
 	s.t.Helper()
 	s.bundle = newBundleOn(s.t, s.pool, natsserver.Config{})
-	return &client{subscribers: s, seen: map[string]int{}, versions: map[string]int{}}
+	return &client{readers: s, seen: map[string]int{}, versions: map[string]int{}}
 }
 
 func (c *client) serve(pageSize int) (stop func()) {
@@ -263,7 +264,7 @@ func TestServedSubscriberWaits(t *testing.T) {
 		t.Errorf("the page was published again: %+v", got)
 	}
 	operator := ledgertest.As(t, c.pool, "operator")
-	if err := outbox.SeekSubscriber(t.Context(), operator, "mails", outbox.Start{}, "", ""); err != nil {
+	if err := subscribers.Seek(t.Context(), operator, "mails", feed.Start{}, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	clear(c.versions)
@@ -323,8 +324,8 @@ func TestServedSubscriberIsMovedPastAnEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator := ledgertest.As(t, c.pool, "operator")
-	to := outbox.StartAfter(ledger.Position(position))
-	if err := outbox.SeekSubscriber(t.Context(), operator, "mails", to, "", "it cannot be handled"); err != nil {
+	to := feed.After(ledger.Position(position))
+	if err := subscribers.Seek(t.Context(), operator, "mails", to, "", "it cannot be handled"); err != nil {
 		t.Fatal(err)
 	}
 	c.enqueue("coupon.send", "b-", 5)

@@ -20,6 +20,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -81,11 +82,7 @@ type Subscription struct {
 }
 
 // ErrUnknownSubscriber is returned for a name without a subscriber.
-var ErrUnknownSubscriber = errors.New("there is no such subscriber")
-
-// ErrSubscriberBusy is returned by functions that move, pause, give or remove a subscriber if its handler has been in a
-// transaction for 5 s: they wait for its end.
-var ErrSubscriberBusy = feed.ErrSubscriberBusy
+var ErrUnknownSubscriber = subscribers.ErrUnknown
 
 // ErrSubscriberRemoved is returned by [Subscribe] if the subscriber was removed while it worked.
 var ErrSubscriberRemoved = errors.New("the subscriber was removed")

@@ -16,7 +16,7 @@ import (
 )
 
 // wantEnd returns the error with which a subscriber ends by itself.
-func (s *subscribers) wantEnd(ended <-chan error) error {
+func (s *readers) wantEnd(ended <-chan error) error {
 	s.t.Helper()
 	select {
 	case err := <-ended:

@@ -23,28 +23,28 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// subscribers is a ledger with a table to which subscribers add.
-type subscribers struct {
+// readers is a ledger with a table to which subscribers add.
+type readers struct {
 	*bundle
 
 	db *pgxpool.Pool // with the role subscriber
 }
 
-func newSubscribers(t *testing.T) *subscribers {
+func newSubscribers(t *testing.T) *readers {
 	t.Helper()
 	t.Parallel()
 	return subscribersOf(t)
 }
 
 // subscribersOf is newSubscribers for a test that is not parallel.
-func subscribersOf(t *testing.T) *subscribers {
+func subscribersOf(t *testing.T) *readers {
 	t.Helper()
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")
 	ledgertest.ExecAsOwner(t, pool, `
 		create table received (id bigint generated always as identity, position bigint not null, biz_id text not null,
 		                       version integer not null);
 		grant select, insert on received to public`)
-	return &subscribers{bundle: &bundle{t: t, pool: pool}, db: ledgertest.As(t, pool, "subscriber")}
+	return &readers{bundle: &bundle{t: t, pool: pool}, db: ledgertest.As(t, pool, "subscriber")}
 }
 
 // toTable inserts events into the table received.
@@ -59,14 +59,14 @@ func toTable(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 }
 
 // start subscribes until the test ends, or the returned function is called.
-func (s *subscribers) start(c outbox.Subscription) (stop func(), done <-chan error) {
+func (s *readers) start(c outbox.Subscription) (stop func(), done <-chan error) {
 	s.t.Helper()
 	c.Standby = 50 * time.Millisecond
 	return s.startWith(c)
 }
 
 // startWith is start with the Standby of c.
-func (s *subscribers) startWith(c outbox.Subscription) (stop func(), done <-chan error) {
+func (s *readers) startWith(c outbox.Subscription) (stop func(), done <-chan error) {
 	s.t.Helper()
 	if c.DB == nil {
 		c.DB = s.db
@@ -85,7 +85,7 @@ func (s *subscribers) startWith(c outbox.Subscription) (stop func(), done <-chan
 }
 
 // count is on connections of another login, because a test ends those of subscribers.
-func (s *subscribers) count(sql string, args ...any) (n int) {
+func (s *readers) count(sql string, args ...any) (n int) {
 	s.t.Helper()
 	if err := s.pool.QueryRow(s.ctx(), sql, args...).Scan(&n); err != nil {
 		s.t.Fatal(err)
@@ -93,10 +93,10 @@ func (s *subscribers) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func (s *subscribers) received() int { return s.count(`select count(*) from received`) }
+func (s *readers) received() int { return s.count(`select count(*) from received`) }
 
 // wantEach checks that the table has each of n events once, and those of a task in their order.
-func (s *subscribers) wantEach(n int) {
+func (s *readers) wantEach(n int) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("%d events are received", n), func() bool { return s.received() >= n })
 	if got := s.count(`select count(distinct position) from received`); got != n || s.received() != n {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // The history of a subscriber has its place, and that of the events, at the end of each step. A step without a row of
@@ -32,13 +32,13 @@ func TestSubscriberHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := outbox.ReadSubscriberHistory(t.Context(), ledgertest.As(t, owner, "reader"), "mails", 2*time.Minute, 5)
-	want := []outbox.SubscriberPoint{{Position: 4}, {Position: 4, Newest: 6}, {Position: 8, Newest: 6},
+	got, err := subscribers.ReadHistory(t.Context(), ledgertest.As(t, owner, "reader"), "mails", 2*time.Minute, 5)
+	want := []subscribers.Point{{Position: 4}, {Position: 4, Newest: 6}, {Position: 8, Newest: 6},
 		{Position: 8, Newest: 12}, {Position: 9, Newest: newest}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v: %s", err, diff)
 	}
-	if _, err := outbox.ReadSubscriberHistory(t.Context(), owner, "a b", time.Minute, 5); err == nil {
+	if _, err := subscribers.ReadHistory(t.Context(), owner, "a b", time.Minute, 5); err == nil {
 		t.Error("an invalid name has a history")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -158,10 +159,10 @@ func TestRolesNeedNoRightOnTheSchema(t *testing.T) {
 		if _, err := db.Exec(t.Context(), "select from coupons.campaign"); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 			t.Errorf("%s reads the table: %v", role, err)
 		}
-		if all, err := outbox.ReadSubscriberStates(t.Context(), db); err != nil || len(all) != 1 {
+		if all, err := subscribers.ReadStates(t.Context(), db); err != nil || len(all) != 1 {
 			t.Errorf("%s: %d states, %v", role, len(all), err)
 		}
-		if _, err := outbox.ReadSubscriberParked(t.Context(), db, "coupons", outbox.EventName{}, 10); err != nil {
+		if _, err := subscribers.ReadParked(t.Context(), db, "coupons", subscribers.EventName{}, 10); err != nil {
 			t.Errorf("%s: %v", role, err)
 		}
 	}
@@ -186,10 +187,10 @@ func TestOperatorsActsAreOnRecord(t *testing.T) {
 			t.Errorf("%s: %v", sql, err)
 		}
 	}
-	if err := outbox.RequestVerify(t.Context(), operator, "coupons"); err != nil {
+	if err := subscribers.RequestVerify(t.Context(), operator, "coupons"); err != nil {
 		t.Error(err)
 	}
-	if err := outbox.RequestRebuild(t.Context(), operator, "coupons", "", ""); err != nil {
+	if err := subscribers.RequestRebuild(t.Context(), operator, "coupons", "", ""); err != nil {
 		t.Error(err)
 	}
 }
@@ -209,7 +210,7 @@ func register(t *testing.T, pool *pgxpool.Pool, p outbox.Subscription) {
 	stop := start(t, quick(pool, p))
 	defer stop()
 	await(t, "the subscriber is registered", func() bool {
-		r, err := outbox.ReadSubscriberState(context.WithoutCancel(t.Context()), pool, p.Name)
+		r, err := subscribers.ReadState(context.WithoutCancel(t.Context()), pool, p.Name)
 		return err == nil && r.Version == p.Tables.Version
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -70,7 +71,7 @@ func TestEventThatBreaksTheTransaction(t *testing.T) {
 				if onFailure == outbox.Park {
 					await(t, "the event is parked", func() bool { return registered(t, pool).Parked == 1 })
 					awaitApplied(t, pool)
-					all, err := outbox.ReadSubscriberParked(t.Context(), pool, "coupons", outbox.EventName{}, 10)
+					all, err := subscribers.ReadParked(t.Context(), pool, "coupons", subscribers.EventName{}, 10)
 					if err != nil || len(all) != 1 || all[0].Key != bad ||
 						!strings.Contains(all[0].Error, test.reason) {
 						t.Errorf("parked: %+v, %v", all, err)
@@ -80,7 +81,7 @@ func TestEventThatBreaksTheTransaction(t *testing.T) {
 					if f := registered(t, pool).Failing; f.Key != bad || !strings.Contains(f.Error, test.reason) {
 						t.Errorf("failing: %+v", f)
 					}
-					_, err := outbox.DiscardSubscriberParked(t.Context(), pool, "coupons", bad, "", "")
+					_, err := subscribers.DiscardParked(t.Context(), pool, "coupons", bad, "", "")
 					if err != nil {
 						t.Error(err)
 					}

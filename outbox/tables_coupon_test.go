@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -101,9 +102,9 @@ func enqueueCoupons(tb testing.TB, pool *pgxpool.Pool, campaign string, from, n 
 }
 
 // registered returns the state of the subscriber coupons; the zero value if it has none.
-func registered(tb testing.TB, pool *pgxpool.Pool) outbox.SubscriberState {
+func registered(tb testing.TB, pool *pgxpool.Pool) subscribers.State {
 	tb.Helper()
-	all, err := outbox.ReadSubscriberStates(tb.Context(), pool)
+	all, err := subscribers.ReadStates(tb.Context(), pool)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func registered(tb testing.TB, pool *pgxpool.Pool) outbox.SubscriberState {
 			return r
 		}
 	}
-	return outbox.SubscriberState{}
+	return subscribers.State{}
 }
 
 // awaitApplied waits until the subscriber coupons has handled every event that is committed now. Its program

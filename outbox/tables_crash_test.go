@@ -15,6 +15,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -25,10 +26,10 @@ const childVariable = "OUTBOX_TEST_TABLES"
 // tablePrograms are programs of a subscriber with tables.
 var tablePrograms = map[string]func(context.Context, *pgxpool.Pool) error{
 	"rebuild coupons": func(ctx context.Context, db *pgxpool.Pool) error {
-		return outbox.RebuildTables(ctx, on(db, coupons()), &outbox.TablesOptions{PageSize: 20})
+		return outbox.RebuildTables(ctx, on(db, coupons()), &rebuild.Options{PageSize: 20})
 	},
 	"verify coupons": func(ctx context.Context, db *pgxpool.Pool) error {
-		_, err := outbox.VerifyTables(ctx, on(db, coupons()), &outbox.TablesOptions{PageSize: 20})
+		_, err := outbox.VerifyTables(ctx, on(db, coupons()), &rebuild.Options{PageSize: 20})
 		return err
 	},
 	"run coupons": func(ctx context.Context, db *pgxpool.Pool) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -37,7 +38,7 @@ func TestFencedRetryAppliesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := outbox.RetrySubscriberParked(t.Context(), pool, good.Name, key, "", ""); err != nil {
+	if _, err := subscribers.RetryParked(t.Context(), pool, good.Name, key, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	err = outbox.RetrySubscriber(t.Context(), on(pool, good), fenced)

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // records returns the events of the records of rebuilds, in order.
@@ -49,7 +49,7 @@ func TestRecordOfAKilledRebuild(t *testing.T) {
 			registerCoupons(1)(t, pool)
 			enqueueCoupons(t, pool, "spring", 0, 60)
 			operator := ledgertest.As(t, pool, "operator")
-			if err := outbox.RequestRebuild(t.Context(), operator, "coupons", "alice", "test"); err != nil {
+			if err := subscribers.RequestRebuild(t.Context(), operator, "coupons", "alice", "test"); err != nil {
 				t.Fatal(err)
 			}
 			runUntilKilled(t, "run coupons", pool.Config().ConnString(), point)
@@ -82,7 +82,7 @@ func TestRecordOfAFailedRebuild(t *testing.T) {
 			return errPoison
 		}
 	}
-	if err := outbox.RequestRebuild(t.Context(), pool, "coupons", "alice", "test"); err != nil {
+	if err := subscribers.RequestRebuild(t.Context(), pool, "coupons", "alice", "test"); err != nil {
 		t.Fatal(err)
 	}
 	defer start(t, quick(pool, p))()
@@ -93,7 +93,7 @@ func TestRecordOfAFailedRebuild(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	close(fixed)
-	if err := outbox.RequestRebuild(t.Context(), pool, "coupons", "alice", "test"); err != nil {
+	if err := subscribers.RequestRebuild(t.Context(), pool, "coupons", "alice", "test"); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "another rebuild", func() bool { return registered(t, pool).Wanted == "" })
@@ -108,7 +108,7 @@ func TestRelayEndsRecordsOfRebuildsOnly(t *testing.T) {
 	t.Parallel()
 	pool := tablesPool(t)
 	registerCoupons(1)(t, pool)
-	if err := outbox.RequestRebuild(t.Context(), pool, "coupons", "alice", "test"); err != nil {
+	if err := subscribers.RequestRebuild(t.Context(), pool, "coupons", "alice", "test"); err != nil {
 		t.Fatal(err)
 	}
 	relay := ledgertest.As(t, pool, "relay")

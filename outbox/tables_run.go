@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/rebuild"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -261,7 +262,7 @@ func (s *subscriber) buildIfAsked(ctx context.Context) (bool, error) {
 	default:
 		work = have.Wanted
 	}
-	options := &TablesOptions{
+	options := &rebuild.Options{
 		Progress: rebuild.ShowProgress(ctx, s.DB, s.reader, work, s.Logger), PageSize: s.PageSize, Logger: s.Logger,
 	}
 	var result any
@@ -270,7 +271,7 @@ func (s *subscriber) buildIfAsked(ctx context.Context) (bool, error) {
 		result = struct{}{}
 		err = rebuildTables(ctx, s.Subscription, rebuildActor, options)
 	case rebuild.WorkVerify:
-		result, err = VerifyTables(ctx, s.Subscription, options)
+		result, err = verifyTables(ctx, s.Subscription, options)
 	default:
 		return false, nil
 	}
@@ -288,7 +289,7 @@ func (s *subscriber) endWork(ctx context.Context, work string, result any, failu
 			return err
 		}
 	}
-	record := rebuildOf(s.Name, rebuildActor, "")
+	record := subscribers.RebuildOf(s.Name, rebuildActor, "")
 	if err := rebuild.RecordEnd(ctx, s.DB, s.reader, work, result, failure, record); err != nil {
 		return err
 	}

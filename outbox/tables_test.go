@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -70,11 +71,11 @@ func TestFailingEventStopsItsSubscriberOnly(t *testing.T) {
 		!f.LastAt.After(f.Since) || !strings.Contains(f.Error, "poison") {
 		t.Errorf("failing: %+v", f)
 	}
-	if _, err := outbox.RetrySubscriberParked(t.Context(), pool, "coupons", f.Key, "", ""); !errors.Is(err,
-		outbox.ErrNotParked) {
+	if _, err := subscribers.RetryParked(t.Context(), pool, "coupons", f.Key, "", ""); !errors.Is(err,
+		subscribers.ErrNotParked) {
 		t.Errorf("retry of an event that is not parked: %v", err)
 	}
-	n, err := outbox.DiscardSubscriberParked(t.Context(), pool, "coupons", f.Key, "alice", "test")
+	n, err := subscribers.DiscardParked(t.Context(), pool, "coupons", f.Key, "alice", "test")
 	if n != 1 || err != nil {
 		t.Fatalf("discard: %d, %v", n, err)
 	}
@@ -129,7 +130,7 @@ func TestFailingEventIsParked(t *testing.T) {
 	enqueueCoupons(t, pool, "spring", 100, 50)
 	await(t, "the events of the task are parked", func() bool { return registered(t, pool).Parked == 2 })
 	awaitApplied(t, pool)
-	parked, err := outbox.ReadSubscriberParked(t.Context(), pool, "coupons", outbox.EventName{}, 10)
+	parked, err := subscribers.ReadParked(t.Context(), pool, "coupons", subscribers.EventName{}, 10)
 	if err != nil || len(parked) != 2 || !strings.Contains(parked[0].Error, "not yet") || parked[1].Error != "" {
 		t.Fatalf("parked: %+v, %v", parked, err)
 	}
@@ -138,14 +139,14 @@ func TestFailingEventIsParked(t *testing.T) {
 	}
 	retry := func() {
 		t.Helper()
-		n, err := outbox.RetrySubscriberParked(t.Context(), pool, "coupons", key, "", "")
+		n, err := subscribers.RetryParked(t.Context(), pool, "coupons", key, "", "")
 		if n != 2 || err != nil {
 			t.Fatalf("retry: %d, %v", n, err)
 		}
 	}
 	retry()
 	await(t, "the event fails again", func() bool {
-		parked, err := outbox.ReadSubscriberParked(t.Context(), pool, "coupons", outbox.EventName{}, 10)
+		parked, err := subscribers.ReadParked(t.Context(), pool, "coupons", subscribers.EventName{}, 10)
 		return err == nil && len(parked) == 2 && parked[0].Failures == 2 && parked[0].State == "parked"
 	})
 	close(fixed)
@@ -175,7 +176,7 @@ func TestDiscardedParkedEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the events are parked", func() bool { return registered(t, pool).Parked == 2 })
-	if n, err := outbox.DiscardSubscriberParked(t.Context(), pool, "coupons", key, "", ""); n != 1 || err != nil {
+	if n, err := subscribers.DiscardParked(t.Context(), pool, "coupons", key, "", ""); n != 1 || err != nil {
 		t.Fatalf("discard: %d, %v", n, err)
 	}
 	await(t, "the other event is applied", func() bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/rebuild"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -130,7 +131,7 @@ func TestSwapWaitsForReaders(t *testing.T) {
 	var log logText
 	done := make(chan error, 1)
 	go func() {
-		done <- outbox.RebuildTables(t.Context(), on(pool, coupons()), &outbox.TablesOptions{Logger: log.logger()})
+		done <- outbox.RebuildTables(t.Context(), on(pool, coupons()), &rebuild.Options{Logger: log.logger()})
 	}()
 	await(t, "the rebuild waits", func() bool { return strings.Contains(log.all(), "the tables are in use") })
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -155,9 +156,9 @@ func TestOperatorAsks(t *testing.T) {
 	awaitApplied(t, pool)
 	ask := func(work string) json.RawMessage {
 		t.Helper()
-		err := outbox.RequestVerify(t.Context(), pool, "coupons")
-		if work == outbox.WorkRebuild {
-			err = outbox.RequestRebuild(t.Context(), pool, "coupons", "alice", "")
+		err := subscribers.RequestVerify(t.Context(), pool, "coupons")
+		if work == rebuild.WorkRebuild {
+			err = subscribers.RequestRebuild(t.Context(), pool, "coupons", "alice", "")
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -168,9 +169,9 @@ func TestOperatorAsks(t *testing.T) {
 		})
 		return registered(t, pool).Work.Result
 	}
-	different := func() (report outbox.Report) {
+	different := func() (report rebuild.Report) {
 		t.Helper()
-		if err := json.Unmarshal(ask(outbox.WorkVerify), &report); err != nil {
+		if err := json.Unmarshal(ask(rebuild.WorkVerify), &report); err != nil {
 			t.Fatal(err)
 		}
 		return report
@@ -193,7 +194,7 @@ func TestOperatorAsks(t *testing.T) {
 		t.Errorf("differences:\n%+v", r.Differences)
 	}
 	ledgertest.ExecAsOwner(t, pool, `drop table coupons.coupon`)
-	ask(outbox.WorkRebuild)
+	ask(rebuild.WorkRebuild)
 	awaitApplied(t, pool)
 	if r := different(); r.Different != 0 {
 		t.Errorf("after the rebuild: %+v", r)
@@ -211,7 +212,7 @@ func TestTwoRebuilds(t *testing.T) {
 	results := make(chan error)
 	for range 2 {
 		go func() {
-			results <- outbox.RebuildTables(t.Context(), on(pool, coupons()), &outbox.TablesOptions{PageSize: 7})
+			results <- outbox.RebuildTables(t.Context(), on(pool, coupons()), &rebuild.Options{PageSize: 7})
 		}()
 	}
 	done := 0
@@ -337,7 +338,7 @@ func TestTablesOfASubscriberAtWork(t *testing.T) {
 	}
 	stop := start(t, quick(pool, plain))
 	await(t, "the subscriber exists", func() bool {
-		_, err := outbox.ReadSubscriber(t.Context(), pool, "coupons")
+		_, err := subscribers.Read(t.Context(), pool, "coupons")
 		return err == nil
 	})
 	awaitPassed(t, pool)
@@ -358,11 +359,11 @@ func TestTablesAreNotMoved(t *testing.T) {
 	pool := tablesPool(t)
 	registerCoupons(1)(t, pool)
 	enqueueCoupons(t, pool, "spring", 0, 5)
-	err := outbox.SeekSubscriber(t.Context(), pool, "coupons", outbox.StartNow(), "", "")
+	err := subscribers.Seek(t.Context(), pool, "coupons", feed.Now(), "", "")
 	if err == nil || !strings.Contains(err.Error(), "has tables, which a move would make wrong") {
 		t.Errorf("seek: %v", err)
 	}
-	if err := outbox.RemoveSubscriber(t.Context(), pool, "coupons", "", ""); err != nil {
+	if err := subscribers.Remove(t.Context(), pool, "coupons", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if s := registered(t, pool); s.Name != "" {

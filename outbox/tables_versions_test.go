@@ -40,7 +40,7 @@ func startBlocked(t *testing.T, pool *pgxpool.Pool, p outbox.Subscription, pageS
 	b := blocked{done: make(chan error, 1), release: sync.OnceFunc(func() { close(release) })}
 	t.Cleanup(b.release)
 	go func() {
-		b.done <- outbox.RebuildTables(context.WithoutCancel(t.Context()), on(pool, p), &outbox.TablesOptions{
+		b.done <- outbox.RebuildTables(context.WithoutCancel(t.Context()), on(pool, p), &rebuild.Options{
 			PageSize: pageSize,
 			Progress: func(_, _ int64) {
 				once.Do(func() { close(reached) })
@@ -102,7 +102,7 @@ func TestStoppedBuildIsTakenOver(t *testing.T) {
 		return nil
 	}
 	var failure *outbox.HandleError
-	if err := outbox.RebuildTables(t.Context(), on(pool, broken), &outbox.TablesOptions{PageSize: 10}); !errors.As(err,
+	if err := outbox.RebuildTables(t.Context(), on(pool, broken), &rebuild.Options{PageSize: 10}); !errors.As(err,
 		&failure) {
 		t.Fatalf("the newer build: %v", err)
 	}
@@ -155,7 +155,7 @@ func TestTwoVerifications(t *testing.T) {
 	var once sync.Once
 	done := make(chan error, 1)
 	go func() {
-		report, err := outbox.VerifyTables(t.Context(), on(pool, coupons()), &outbox.TablesOptions{
+		report, err := outbox.VerifyTables(t.Context(), on(pool, coupons()), &rebuild.Options{
 			PageSize: 10, Progress: func(_, _ int64) {
 				once.Do(func() { close(reached) })
 				<-release

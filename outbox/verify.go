@@ -19,21 +19,21 @@ var (
 	verifyQuerySQL string
 )
 
-// VerifyTables builds the tables of a subscriber a second time, from the events in the tables in use, and compares
+// verifyTables builds the tables of a subscriber a second time, from the events in the tables in use, and compares
 // both. It is exact while writers and the subscriber work, and stops nothing. Its memory does not grow with the ledger.
 // The transaction in which it reads the tables in use is open until the end. If several calls run at a time, one works
 // and the others return an error.
 //
-// Other errors: invalid fields of s, [*HandleError], [*VersionError], [*TablesError], [ErrNoTables],
+// Other errors: invalid fields of s, [*HandleError], [*VersionError], [*TablesError], [subscribers.ErrNoTables],
 // [ErrUnknownSubscriber], [ledger.ErrNotMigrated].
-func VerifyTables(ctx context.Context, s Subscription, o *TablesOptions) (Report, error) {
+func verifyTables(ctx context.Context, s Subscription, o *rebuild.Options) (rebuild.Report, error) {
 	s, err := s.withDefaults()
 	if err != nil {
-		return Report{}, err
+		return rebuild.Report{}, err
 	}
 	reader, _, err := registeredTables(ctx, s)
 	if err != nil {
-		return Report{}, err
+		return rebuild.Report{}, err
 	}
 	v := verifier{
 		Subscription: s, live: reader, options: o.WithDefaults(), schema: "taskledger_verify_" + s.Tables.Schema,
@@ -43,16 +43,16 @@ func VerifyTables(ctx context.Context, s Subscription, o *TablesOptions) (Report
 	return v.report, pgerr.Explain("verify subscriber "+s.Name, err)
 }
 
-// verifier is one call of [VerifyTables].
+// verifier is one call of [verifyTables].
 type verifier struct {
 	Subscription
 
 	live    string // the reader of the subscriber
 	tx      pgx.Tx // sees the tables in use, and their place
-	options TablesOptions
+	options rebuild.Options
 	schema  string // of the other tables
 	reader  string
-	report  Report
+	report  rebuild.Report
 }
 
 // run verifies in the transaction that claims the cursor of verifications: it ends with the process.

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // act changes an object with a name.
@@ -138,7 +138,7 @@ func changeSchedule(done string, change func(ctx context.Context, db periodic.DB
 // pauseSubscriber returns the act that pauses or resumes a subscriber.
 func pauseSubscriber(isPaused bool) func(context.Context, *app, *pgxpool.Pool, string, operator.Audit) error {
 	return func(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error {
-		if err := outbox.PauseSubscriber(ctx, pool, name, isPaused, by.Actor, by.Reason); err != nil {
+		if err := subscribers.Pause(ctx, pool, name, isPaused, by.Actor, by.Reason); err != nil {
 			return unknownSubscriber(err)
 		}
 		return showSubscriber(ctx, a, pool, name)
@@ -146,7 +146,7 @@ func pauseSubscriber(isPaused bool) func(context.Context, *app, *pgxpool.Pool, s
 }
 
 func deleteSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error {
-	if err := outbox.RemoveSubscriber(ctx, pool, name, by.Actor, by.Reason); err != nil {
+	if err := subscribers.Remove(ctx, pool, name, by.Actor, by.Reason); err != nil {
 		return unknownSubscriber(err)
 	}
 	answer := struct {

@@ -22,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/internal/seal"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
@@ -138,13 +139,13 @@ func describe(err error) *failure {
 	case errors.As(err, &invalid):
 		f.exit = exitUsage
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
-		errors.Is(err, outbox.ErrNotParked), errors.Is(err, outbox.ErrUnknownSubscriber),
+		errors.Is(err, subscribers.ErrNotParked), errors.Is(err, outbox.ErrUnknownSubscriber),
 		errors.Is(err, projector.ErrNotIllegal):
 		f.exit = exitNotFound
 	case errors.Is(err, ledger.ErrUnknownPosition):
 		f.exit = exitNotFound
 		f.hint = "it was archived, or never existed: give the position of another event (taskledger events)"
-	case errors.Is(err, outbox.ErrNoTables):
+	case errors.Is(err, subscribers.ErrNoTables):
 		f.exit = exitNotFound
 		f.hint = "its program makes them when it first runs with Subscription.Tables"
 	case errors.As(err, &timeout):

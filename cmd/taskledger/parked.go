@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -65,7 +66,7 @@ func showParked(ctx context.Context, a *app, pool *pgxpool.Pool, args []string) 
 		return err
 	}
 	if len(found) == 0 || found[0].Position != positions[0] {
-		return notParked(fmt.Errorf("position %d: %w", positions[0], outbox.ErrNotParked))
+		return notParked(fmt.Errorf("position %d: %w", positions[0], subscribers.ErrNotParked))
 	}
 	return a.print(found[0], func(w io.Writer) { renderParked(w, found[0]) })
 }
@@ -110,7 +111,7 @@ type unparkFlags struct {
 func newRetryParkedCommand(a *app) *cobra.Command {
 	u := &unpark{
 		done: "retried", ofStream: outbox.RetryParked,
-		ofSubscriber: outbox.RetrySubscriberParked,
+		ofSubscriber: subscribers.RetryParked,
 		isAwaited:    true, wait: 10 * time.Second,
 	}
 	cmd := newUnparkCommand(a, &cobra.Command{
@@ -145,7 +146,7 @@ subscriber. Later events of the task are handled. A rebuild of its tables leaves
 			"  taskledger discard parked --subscriber coupons coupon.send order-17 --reason 'test data'",
 	}, &unpark{
 		done: "discarded", ofStream: outbox.DiscardParked,
-		ofSubscriber: outbox.DiscardSubscriberParked,
+		ofSubscriber: subscribers.DiscardParked,
 	})
 }
 
@@ -249,7 +250,7 @@ func checkParked(ctx context.Context, pool *pgxpool.Pool) func([]ledger.Position
 				return err
 			}
 			if len(found) == 0 || found[0].Position != p {
-				return fmt.Errorf("event at position %d: %w", p, outbox.ErrNotParked)
+				return fmt.Errorf("event at position %d: %w", p, subscribers.ErrNotParked)
 			}
 		}
 		return nil

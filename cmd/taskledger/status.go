@@ -21,8 +21,8 @@ import (
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/scheduler"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 const (
@@ -187,14 +187,14 @@ func (s status) renderSubscribers(w io.Writer) {
 		return
 	}
 	fmt.Fprintln(w)
-	subscribers := s.Subscribers
-	if shown := s.cut(len(subscribers)); shown < len(subscribers) {
-		subscribers = slices.SortedStableFunc(slices.Values(subscribers), func(a, b outbox.Subscriber) int {
+	all := s.Subscribers
+	if shown := s.cut(len(all)); shown < len(all) {
+		all = slices.SortedStableFunc(slices.Values(all), func(a, b subscribers.Subscriber) int {
 			return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(b.Lag, a.Lag))
 		})[:shown]
 	}
-	renderReaders(w, withStates(subscribers, s.SubscriberStates))
-	if n := s.SubscribersTotal - len(subscribers); n > 0 {
+	renderReaders(w, withStates(all, s.SubscriberStates))
+	if n := s.SubscribersTotal - len(all); n > 0 {
 		fmt.Fprintf(w, "other subscribers, less far behind: %s; all: taskledger show subscribers\n", count(int64(n)))
 	}
 }

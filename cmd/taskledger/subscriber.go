@@ -13,18 +13,19 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 func listSubscribers(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
-	all, next, err := readPage(ctx, pool, f.pageFlags, outbox.ReadSubscribers,
-		func(s outbox.Subscriber) string { return s.Name })
+	all, next, err := readPage(ctx, pool, f.pageFlags, subscribers.ReadAll,
+		func(s subscribers.Subscriber) string { return s.Name })
 	if err != nil {
 		return err
 	}
-	states, err := outbox.ReadSubscriberStates(ctx, pool)
+	states, err := subscribers.ReadStates(ctx, pool)
 	if err != nil {
 		return err
 	}
@@ -43,16 +44,16 @@ func listSubscribers(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlag
 
 // listedSubscriber is a subscriber with its state, as JSON.
 type listedSubscriber struct {
-	outbox.Subscriber
-	State *outbox.SubscriberState `json:"state"` // null: it has no tables and parks no events
+	subscribers.Subscriber
+	State *subscribers.State `json:"state"` // null: it has no tables and parks no events
 }
 
 // withStates adds the states of the subscribers that have one.
-func withStates(all []outbox.Subscriber, states []outbox.SubscriberState) []listedSubscriber {
+func withStates(all []subscribers.Subscriber, states []subscribers.State) []listedSubscriber {
 	listed := make([]listedSubscriber, len(all))
 	for i, s := range all {
 		listed[i].Subscriber = s
-		if at := slices.IndexFunc(states, func(o outbox.SubscriberState) bool { return o.Name == s.Name }); at >= 0 {
+		if at := slices.IndexFunc(states, func(o subscribers.State) bool { return o.Name == s.Name }); at >= 0 {
 			listed[i].State = &states[at]
 		}
 	}
@@ -76,11 +77,11 @@ func renderReaders(w io.Writer, all []listedSubscriber) {
 	renderTable(w, t)
 }
 
-func lagOf(s outbox.Subscriber) string {
+func lagOf(s subscribers.Subscriber) string {
 	return waitingText(s.Lag, s.IsCapped, time.Duration(s.Age)*time.Millisecond)
 }
 
-func stateOf(s outbox.Subscriber) string {
+func stateOf(s subscribers.Subscriber) string {
 	switch {
 	case !s.IsLocal:
 		return "of another database: taskledger rebase"
@@ -120,12 +121,12 @@ func unknownSubscriber(err error) error {
 
 // showSubscriber prints a subscriber as it is now.
 func showSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string) error {
-	s, err := outbox.ReadSubscriber(ctx, pool, name)
+	s, err := subscribers.Read(ctx, pool, name)
 	if err != nil {
 		return unknownSubscriber(err)
 	}
 	listed := listedSubscriber{Subscriber: s}
-	state, err := outbox.ReadSubscriberState(ctx, pool, name)
+	state, err := subscribers.ReadState(ctx, pool, name)
 	if err != nil {
 		return unknownSubscriber(err)
 	}
@@ -175,19 +176,19 @@ present. It is made if it is missing. A process that works as it continues there
 			if given != 1 {
 				return usagef("give one of --position, --time, --beginning and --now, got %d", given)
 			}
-			to := outbox.StartAfter(ledger.Position(position))
+			to := feed.After(ledger.Position(position))
 			switch {
 			case isNow:
-				to = outbox.StartNow()
+				to = feed.Now()
 			case at != "":
 				t, err := parseTime("--time", at)
 				if err != nil {
 					return err
 				}
-				to = outbox.StartAt(t)
+				to = feed.At(t)
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				if err := outbox.SeekSubscriber(ctx, pool, args[0], to, actorOr(actor), reason); err != nil {
+				if err := subscribers.Seek(ctx, pool, args[0], to, actorOr(actor), reason); err != nil {
 					return err
 				}
 				return showSubscriber(ctx, a, pool, args[0])
@@ -214,7 +215,7 @@ it, and no other login with the role subscriber may move it.`,
 		Args:    exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				if err := outbox.GiveSubscriber(ctx, pool, args[0], args[1], actorOr(actor), reason); err != nil {
+				if err := subscribers.Give(ctx, pool, args[0], args[1], actorOr(actor), reason); err != nil {
 					return unknownSubscriber(err)
 				}
 				return showSubscriber(ctx, a, pool, args[0])

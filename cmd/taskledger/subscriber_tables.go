@@ -12,6 +12,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/rebuild"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -21,7 +23,7 @@ func rebuildSubscriber(
 	ctx context.Context, a *app, pool *pgxpool.Pool, name string, act projector.Act, dryRun bool,
 ) error {
 	if dryRun {
-		s, err := outbox.ReadSubscriberState(ctx, pool, name)
+		s, err := subscribers.ReadState(ctx, pool, name)
 		if err != nil {
 			return unknownSubscriber(err)
 		}
@@ -29,10 +31,10 @@ func rebuildSubscriber(
 	}
 	began := time.Now()
 	events, err := withProgress(a, "rebuilt", func(show func(done, total int64)) error {
-		if err := outbox.RequestRebuild(ctx, pool, name, act.Actor, act.Reason); err != nil {
+		if err := subscribers.RequestRebuild(ctx, pool, name, act.Actor, act.Reason); err != nil {
 			return unknownSubscriber(err)
 		}
-		work, err := awaitWork(ctx, a, pool, name, outbox.WorkRebuild, show)
+		work, err := awaitWork(ctx, a, pool, name, rebuild.WorkRebuild, show)
 		if err == nil {
 			show(work.Done, work.Total)
 		}
@@ -45,16 +47,16 @@ func rebuildSubscriber(
 }
 
 func verifySubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string) error {
-	var report outbox.Report
+	var report rebuild.Report
 	_, err := withProgress(a, "verified", func(show func(done, total int64)) error {
-		if err := outbox.RequestVerify(ctx, pool, name); err != nil {
+		if err := subscribers.RequestVerify(ctx, pool, name); err != nil {
 			return unknownSubscriber(err)
 		}
-		work, err := awaitWork(ctx, a, pool, name, outbox.WorkVerify, show)
+		work, err := awaitWork(ctx, a, pool, name, rebuild.WorkVerify, show)
 		if err != nil {
 			return err
 		}
-		report, err = outbox.ReadReport(work)
+		report, err = subscribers.ReadReport(work)
 		return err
 	})
 	if err != nil {
@@ -66,12 +68,12 @@ func verifySubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name stri
 // awaitWork waits until the program of a subscriber has done work that it was asked for.
 func awaitWork(
 	ctx context.Context, a *app, pool *pgxpool.Pool, name, work string, show func(done, total int64),
-) (outbox.Work, error) {
+) (rebuild.Work, error) {
 	asked, isNoted := time.Now(), false
 	for ticker := time.NewTicker(askEvery); ; {
-		r, err := outbox.ReadSubscriberState(ctx, pool, name)
+		r, err := subscribers.ReadState(ctx, pool, name)
 		if err != nil {
-			return outbox.Work{}, err
+			return rebuild.Work{}, err
 		}
 		isOurs := r.Work != nil && r.Work.Name == work
 		switch {
@@ -85,14 +87,14 @@ func awaitWork(
 		}
 		select {
 		case <-ctx.Done():
-			return outbox.Work{}, stoppedWaiting(r, work)
+			return rebuild.Work{}, stoppedWaiting(r, work)
 		case <-ticker.C:
 		}
 	}
 }
 
 // stoppedWaiting returns the error of a command that ends before the work that it requested.
-func stoppedWaiting(r outbox.SubscriberState, work string) error {
+func stoppedWaiting(r subscribers.State, work string) error {
 	state := "no program has begun it"
 	if w := r.Work; w != nil && w.Name == work && w.Result == nil {
 		state = fmt.Sprintf("%s of %s events are done", count(w.Done), count(w.Total))
@@ -107,7 +109,7 @@ const (
 )
 
 // workFailure returns the error of work that has failed.
-func workFailure(name string, w outbox.Work) error {
+func workFailure(name string, w rebuild.Work) error {
 	if text := w.Failure(); text != "" {
 		first, _, _ := strings.Cut(text, "\n")
 		return failf(exitFailed, "%s of subscriber %s: %s", w.Name, name, first).
@@ -121,15 +123,15 @@ func listSubscriberParked(ctx context.Context, a *app, pool *pgxpool.Pool, f sho
 	if err != nil {
 		return err
 	}
-	all, next, err := cutPage(f.limit, func(limit int) ([]outbox.SubscriberParked, error) {
-		return outbox.ReadSubscriberParked(ctx, pool, f.subscriber, outbox.EventName(after), limit)
-	}, func(p outbox.SubscriberParked) string { return eventPlace(p.Key, p.Version) })
+	all, next, err := cutPage(f.limit, func(limit int) ([]subscribers.Parked, error) {
+		return subscribers.ReadParked(ctx, pool, f.subscriber, subscribers.EventName(after), limit)
+	}, func(p subscribers.Parked) string { return eventPlace(p.Key, p.Version) })
 	if err != nil {
 		return err
 	}
 	list := struct {
-		Parked []outbox.SubscriberParked `json:"parked"`
-		Next   string                    `json:"next,omitempty"`
+		Parked []subscribers.Parked `json:"parked"`
+		Next   string               `json:"next,omitempty"`
 	}{all, next}
 	if len(all) == 0 {
 		fmt.Fprintln(a.stderr, "no parked events")
@@ -158,9 +160,9 @@ func listSubscriberParked(ctx context.Context, a *app, pool *pgxpool.Pool, f sho
 // new state. It returns an error if one of them has failed again.
 func awaitRetry(ctx context.Context, db ledger.DB, name string, k ledger.Key, wait time.Duration) (string, error) {
 	for deadline := time.Now().Add(wait); ; {
-		left, err := outbox.ReadSubscriberParkedTask(ctx, db, name, k)
-		left = slices.DeleteFunc(left, func(p outbox.SubscriberParked) bool { return p.State == "discarded" })
-		failed := slices.IndexFunc(left, func(p outbox.SubscriberParked) bool { return p.Error != "" })
+		left, err := subscribers.ReadParkedOf(ctx, db, name, k)
+		left = slices.DeleteFunc(left, func(p subscribers.Parked) bool { return p.State == "discarded" })
+		failed := slices.IndexFunc(left, func(p subscribers.Parked) bool { return p.Error != "" })
 		switch {
 		case err != nil:
 			return "", err
@@ -183,11 +185,11 @@ func awaitRetry(ctx context.Context, db ledger.DB, name string, k ledger.Key, wa
 
 // countUnhandled returns the number of events of a task that a subscriber has parked, or at which it has stopped.
 func countUnhandled(ctx context.Context, db outbox.DB, name string, key ledger.Key, _, _ string) (int, error) {
-	s, err := outbox.ReadSubscriberState(ctx, db, name)
+	s, err := subscribers.ReadState(ctx, db, name)
 	if err != nil {
 		return 0, err
 	}
-	parked, err := outbox.ReadSubscriberParkedTask(ctx, db, name, key)
+	parked, err := subscribers.ReadParkedOf(ctx, db, name, key)
 	if err != nil {
 		return 0, err
 	}
@@ -196,7 +198,7 @@ func countUnhandled(ctx context.Context, db outbox.DB, name string, key ledger.K
 		n = 1
 	}
 	if n == 0 {
-		return 0, fmt.Errorf("subscriber %s: no event of %s has failed: %w", name, key, outbox.ErrNotParked)
+		return 0, fmt.Errorf("subscriber %s: no event of %s has failed: %w", name, key, subscribers.ErrNotParked)
 	}
 	return n, nil
 }

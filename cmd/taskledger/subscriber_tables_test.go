@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -41,7 +42,7 @@ func TestRetryOfASubscriberWaitsForTheOutcome(t *testing.T) {
 		}
 	}()
 	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		all, err := outbox.ReadSubscriberParked(t.Context(), pool, "coupons", outbox.EventName{}, 1)
+		all, err := subscribers.ReadParked(t.Context(), pool, "coupons", subscribers.EventName{}, 1)
 		if err == nil && len(all) == 1 {
 			break
 		}
@@ -67,7 +68,7 @@ func TestRetryOfASubscriberWaitsForTheOutcome(t *testing.T) {
 	if out, err := retry(); err != nil || out != "handled: 1 events\n" {
 		t.Errorf("%q, %v", out, err)
 	}
-	if out, err := retry(); !errors.Is(err, outbox.ErrNotParked) {
+	if out, err := retry(); !errors.Is(err, subscribers.ErrNotParked) {
 		t.Errorf("%s, %v", out, err)
 	}
 }

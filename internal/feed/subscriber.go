@@ -64,7 +64,7 @@ func SubscriberReader(name string) (string, error) {
 	return subscriberPrefix + name, nil
 }
 
-// Subscriber is where a subscriber continues. outbox.Subscriber has the same fields, and describes them.
+// Subscriber is where a subscriber continues. subscribers.Subscriber has the same fields, and describes them.
 type Subscriber struct {
 	Name     string
 	IsPaused bool

@@ -18,7 +18,7 @@ var subscriberHistorySQL string
 // subscriber, of an hour of others.
 const maxHistoryRows = 8000
 
-// SubscriberPoint is how far a subscriber and the events were at a time. outbox.SubscriberPoint has the same fields,
+// SubscriberPoint is how far a subscriber and the events were at a time. subscribers.Point has the same fields,
 // and describes them.
 type SubscriberPoint struct{ Position, Newest ledger.Position }
 

@@ -104,7 +104,7 @@ var rules = []rule{
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
 			"/internal/eventrows", "/internal/loglimit", "/internal/rebuild", "/internal/reserved",
-			"/internal/unexported", pgx, nats, xSync},
+			"/internal/subscribers", "/internal/unexported", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
@@ -229,7 +229,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/health",
-		may: []string{"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
+		may: []string{"/internal/rebuild", "/internal/subscribers",
+			"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
 			"/internal/dispatcher", "/internal/scheduler", "/internal/operator", "/internal/webhooks",
 			"/internal/cache",
 			"/internal/lists",
@@ -275,6 +276,12 @@ var rules = []rule{
 		reason: "tables are replaced in one way, whichever reader derives them",
 	},
 	{
+		pkg: "/internal/subscribers",
+		may: []string{"/ledger", "/internal/feed", "/internal/lists", "/internal/operation", "/internal/pgarray",
+			"/internal/pgerr", "/internal/pgquery", "/internal/rebuild", pgx},
+		reason: "subscribers of all languages are administered in one way, by those that do not run them too",
+	},
+	{
 		pkg: "/projector",
 		may: []string{"/ledger", "/internal/rebuild",
 			"/internal/feed", "/internal/abandon", "/internal/pgarray", "/internal/lists",
@@ -284,7 +291,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/api",
-		may: []string{"/api/client", "/health", "/internal/feed", "/ledger", "/ledger/periodic",
+		may: []string{"/internal/subscribers",
+			"/api/client", "/health", "/internal/feed", "/ledger", "/ledger/periodic",
 			"/outbox", "/projector", "/workers", "/internal/operator",
 			"/internal/durably", "/internal/eventrows",
 			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
@@ -293,7 +301,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/console",
-		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/internal/seal",
+		may: []string{"/internal/feed", "/internal/subscribers",
+			"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/internal/seal",
 			"/outbox", "/projector", "/workers", "/internal/operator", "/internal/cache", "/internal/lists",
 			"/internal/explain", "/internal/printable", "/internal/reserved",
 			"/internal/strictjson", pgx},
@@ -323,7 +332,7 @@ var rules = []rule{
 	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
 	{
 		pkg: "/internal/webhooks",
-		may: []string{"/ledger", "/outbox", "/workers", "/internal/lists",
+		may: []string{"/internal/subscribers", "/ledger", "/outbox", "/workers", "/internal/lists",
 			"/internal/loop", "/internal/pgarray",
 			"/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret",
 			"/internal/settings", "/internal/signature", pgx, nats},

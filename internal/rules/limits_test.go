@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	face "github.com/taskledger/taskledger/ledger/feed"
@@ -58,11 +59,11 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 	"ledger.ReadLimits":           after(ledger.ReadLimits, ""),
 	"operator.ReadPaused":         after(operator.ReadPaused, ""),
 	"outbox.ReadParked":           after(outbox.ReadParked, 0),
-	"outbox.ReadSubscriberParked": func(ctx context.Context, limit int) error {
-		_, err := outbox.ReadSubscriberParked(ctx, nil, "mails", outbox.EventName{}, limit)
+	"subscribers.ReadParked": func(ctx context.Context, limit int) error {
+		_, err := subscribers.ReadParked(ctx, nil, "mails", subscribers.EventName{}, limit)
 		return err
 	},
-	"outbox.ReadSubscribers":    after(outbox.ReadSubscribers, ""),
+	"subscribers.ReadAll":       after(subscribers.ReadAll, ""),
 	"periodic.ReadSchedules":    after(periodic.ReadSchedules, ""),
 	"projector.ListIllegal":     after(projector.ListIllegal, projector.EventName{}),
 	"projector.ReadCounts":      after(projector.ReadCounts, ""),

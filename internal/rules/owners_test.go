@@ -76,6 +76,11 @@ var tables = map[string]string{
 	"token":              "api",
 }
 
+// administrators are packages whose SQL counts as the owner's: they administer its tables.
+var administrators = map[string]string{
+	"internal/subscribers": "outbox",
+}
+
 // published are the tables that all SQL may read: the interface of the ledger, and the rows to lock. Writing is the
 // owner's.
 var published = []string{"event", "mutex"}
@@ -254,6 +259,9 @@ func ownerOf(path, text string) string {
 		return ""
 	}
 	folder := strings.TrimSuffix(filepath.ToSlash(filepath.Dir(path)), "/sql")
+	if owner, ok := administrators[folder]; ok {
+		return owner
+	}
 	for _, owner := range tables {
 		if owner == folder {
 			return owner

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // A receiver that has answered 410 Gone and is then removed, as docs/webhooks.md describes it, has no condition.
@@ -23,7 +23,7 @@ func TestRemovedReceiverHasNoCondition(t *testing.T) {
 	if text := h.conditions()["gone"]; !strings.Contains(text, "410 Gone") {
 		t.Errorf("while it has a subscriber: %q", text)
 	}
-	if err := outbox.RemoveSubscriber(t.Context(), h.As("operator"), "webhook-gone", "", ""); err != nil {
+	if err := subscribers.Remove(t.Context(), h.As("operator"), "webhook-gone", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if text := h.conditions()["gone"]; text != "" {

@@ -11,11 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // forgetful is an HTTP server that refuses the first requests of each event of version 1, and all those of one task's.
@@ -117,7 +118,7 @@ func TestEventsOfATaskAreInOrder(t *testing.T) {
 		if round == "again" {
 			break
 		}
-		err := outbox.SeekSubscriber(t.Context(), h.As("operator"), "webhook-shop", outbox.Start{}, "", "")
+		err := subscribers.Seek(t.Context(), h.As("operator"), "webhook-shop", feed.Start{}, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
@@ -104,7 +105,7 @@ func (d *deliverer) keepSubscribed(ctx context.Context) {
 	isRemoved := false
 	loop.Keep(ctx, func(ctx context.Context) error {
 		if isRemoved { // until an operator makes it again
-			_, err := outbox.ReadSubscriber(ctx, d.service.config.DB, Subscriber(d.Name))
+			_, err := subscribers.Read(ctx, d.service.config.DB, Subscriber(d.Name))
 			if errors.Is(err, outbox.ErrUnknownSubscriber) {
 				err = outbox.ErrSubscriberRemoved
 			}

@@ -22,9 +22,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -272,7 +274,7 @@ func TestReceiverGetsEachEvent(t *testing.T) {
 	if n := len(all.accepted()); n != 2*tasks {
 		t.Errorf("%d events are delivered to the receiver of all kinds, want %d", n, 2*tasks)
 	}
-	err := outbox.SeekSubscriber(t.Context(), h.As("operator"), webhooks.Subscriber("some"), outbox.Start{}, "", "")
+	err := subscribers.Seek(t.Context(), h.As("operator"), webhooks.Subscriber("some"), feed.Start{}, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,12 +354,12 @@ func TestReceiverThatMustNotContinueStopsAlone(t *testing.T) {
 		}
 	}
 	send("1", "deleted", "given", "other")
-	if err := outbox.RemoveSubscriber(t.Context(), admin, "webhook-deleted", "", ""); err != nil {
+	if err := subscribers.Remove(t.Context(), admin, "webhook-deleted", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	own := h.db.Config().ConnConfig.User
 	another := ledgertest.As(t, h.DB, "subscriber", "reader").Config().ConnConfig.User
-	if err := outbox.GiveSubscriber(t.Context(), admin, "webhook-given", another, "", ""); err != nil {
+	if err := subscribers.Give(t.Context(), admin, "webhook-given", another, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	send("2", "other")
@@ -370,10 +372,10 @@ func TestReceiverThatMustNotContinueStopsAlone(t *testing.T) {
 		return h.log.has("receiver=deleted", "taskledger seek subscriber webhook-deleted --now") &&
 			h.log.has("receiver=given", "belongs to the login "+another)
 	})
-	if err := outbox.SeekSubscriber(t.Context(), admin, "webhook-deleted", outbox.StartNow(), "", ""); err != nil {
+	if err := subscribers.Seek(t.Context(), admin, "webhook-deleted", feed.Now(), "", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := outbox.GiveSubscriber(t.Context(), admin, "webhook-given", own, "", ""); err != nil {
+	if err := subscribers.Give(t.Context(), admin, "webhook-given", own, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	send("4", "deleted", "given", "other")

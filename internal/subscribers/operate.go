@@ -1,4 +1,4 @@
-package outbox
+package subscribers
 
 import (
 	"context"
@@ -12,22 +12,22 @@ import (
 	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
-// SeekSubscriber moves a subscriber and records the act; it creates a missing subscriber. A process that works as the
+// Seek moves a subscriber and records the act; it creates a missing subscriber. A process that works as the
 // subscriber notices at its next page. A subscriber with [Tables] is not moved, which would make them wrong. It
 // commits. Default of actor: the database's session_user.
 //
-// Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event; [ErrSubscriberBusy].
-func SeekSubscriber(ctx context.Context, db DB, name string, to Start, actor, reason string) error {
+// Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event; [ErrBusy].
+func Seek(ctx context.Context, db DB, name string, to feed.Start, actor, reason string) error {
 	o := operation.Operation{Action: operation.SeekSubscriber, Actor: actor, Reason: reason}
 	o.Detail = map[string]string{"subscriber": name, "to": to.String()}
-	return operate(ctx, db, o, func(tx pgx.Tx) error { return feed.Seek(ctx, tx, name, to.at) })
+	return operate(ctx, db, o, func(tx pgx.Tx) error { return feed.Seek(ctx, tx, name, to) })
 }
 
-// PauseSubscriber stops a subscriber, or lets it continue, and records the act. It commits. Default of actor: the
+// Pause stops a subscriber, or lets it continue, and records the act. It commits. Default of actor: the
 // database's session_user.
 //
-// Errors: [ErrUnknownSubscriber], [*ledger.InvalidError], [ErrSubscriberBusy].
-func PauseSubscriber(ctx context.Context, db DB, name string, isPaused bool, actor, reason string) error {
+// Errors: [ErrUnknown], [*ledger.InvalidError], [ErrBusy].
+func Pause(ctx context.Context, db DB, name string, isPaused bool, actor, reason string) error {
 	o := operation.Operation{Action: operation.PauseSubscriber, Actor: actor, Reason: reason}
 	if !isPaused {
 		o.Action = operation.ResumeSubscriber
@@ -39,9 +39,9 @@ func PauseSubscriber(ctx context.Context, db DB, name string, isPaused bool, act
 	})
 }
 
-// GiveSubscriber gives a subscriber to another login, leaves its place, and records the act. It commits. Default of
-// actor and errors: as in [PauseSubscriber].
-func GiveSubscriber(ctx context.Context, db DB, name, login, actor, reason string) error {
+// Give gives a subscriber to another login, leaves its place, and records the act. It commits. Default of
+// actor and errors: as in [Pause].
+func Give(ctx context.Context, db DB, name, login, actor, reason string) error {
 	o := operation.Operation{Action: operation.GiveSubscriber, Actor: actor, Reason: reason}
 	o.Detail = map[string]string{"subscriber": name, "login": login}
 	return operate(ctx, db, o, func(tx pgx.Tx) error {
@@ -50,10 +50,10 @@ func GiveSubscriber(ctx context.Context, db DB, name, login, actor, reason strin
 	})
 }
 
-// RemoveSubscriber removes a subscriber, whose processes end with [ErrSubscriberRemoved], and records the act. Its
+// Remove removes a subscriber, whose processes end with [ErrSubscriberRemoved], and records the act. Its
 // [Tables] stay: drop their schema before the name is used again. It commits. Default of actor and errors: as in
-// [PauseSubscriber].
-func RemoveSubscriber(ctx context.Context, db DB, name, actor, reason string) error {
+// [Pause].
+func Remove(ctx context.Context, db DB, name, actor, reason string) error {
 	o := operation.Operation{Action: operation.DeleteSubscriber, Actor: actor, Reason: reason}
 	o.Detail = map[string]string{"subscriber": name}
 	return operate(ctx, db, o, func(tx pgx.Tx) error {
@@ -64,7 +64,7 @@ func RemoveSubscriber(ctx context.Context, db DB, name, actor, reason string) er
 
 func existing(name string, found bool, err error) error {
 	if err == nil && !found {
-		err = fmt.Errorf("subscriber %s: %w", name, ErrUnknownSubscriber)
+		err = fmt.Errorf("subscriber %s: %w", name, ErrUnknown)
 	}
 	return err
 }

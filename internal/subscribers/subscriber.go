@@ -1,4 +1,4 @@
-package outbox
+package subscribers
 
 import (
 	"context"
@@ -26,10 +26,10 @@ type Subscriber struct {
 	IsOwn bool   `json:"-"` // no login but this one owns it
 }
 
-// ReadSubscribers returns at most limit subscribers of all languages whose names follow after, in the order of their
+// ReadAll returns at most limit subscribers of all languages whose names follow after, in the order of their
 // names; "" is before the first. Its cost grows with limit, not with the number of subscribers or events. It returns an
 // [*ledger.InvalidError] if limit is less than 1.
-func ReadSubscribers(ctx context.Context, db ledger.DB, after string, limit int) ([]Subscriber, error) {
+func ReadAll(ctx context.Context, db ledger.DB, after string, limit int) ([]Subscriber, error) {
 	found, err := feed.SubscribersAfter(ctx, db, after, limit)
 	all := make([]Subscriber, len(found))
 	for i, s := range found {
@@ -38,8 +38,8 @@ func ReadSubscribers(ctx context.Context, db ledger.DB, after string, limit int)
 	return all, err
 }
 
-// ReadSubscriber returns the subscriber with a name. It returns [ErrUnknownSubscriber] if it does not exist.
-func ReadSubscriber(ctx context.Context, db ledger.DB, name string) (Subscriber, error) {
+// Read returns the subscriber with a name. It returns [ErrUnknown] if it does not exist.
+func Read(ctx context.Context, db ledger.DB, name string) (Subscriber, error) {
 	if _, err := feed.SubscriberReader(name); err != nil {
 		return Subscriber{}, err
 	}
@@ -48,44 +48,28 @@ func ReadSubscriber(ctx context.Context, db ledger.DB, name string) (Subscriber,
 	case err != nil:
 		return Subscriber{}, err
 	case len(found) == 0:
-		return Subscriber{}, fmt.Errorf("subscriber %s: %w", name, ErrUnknownSubscriber)
+		return Subscriber{}, fmt.Errorf("subscriber %s: %w", name, ErrUnknown)
 	}
 	return Subscriber(found[0]), nil
 }
 
-// SubscriberPoint is how far a subscriber and the events were at a time.
-type SubscriberPoint struct {
+// Point is how far a subscriber and the events were at a time.
+type Point struct {
 	Position ledger.Position // of the subscriber
 	Newest   ledger.Position // of the events; 0: not known
 }
 
-// ReadSubscriberHistory returns the points of a subscriber at the ends of steps of time, the oldest first; the last one
+// ReadHistory returns the points of a subscriber at the ends of steps of time, the oldest first; the last one
 // is now. A step is a number of seconds. The points lie within the last hour; earlier ones, and those of a
 // subscriber that is new, repeat the oldest known position. It never commits. Its cost grows with steps, not with the
 // number of events.
-func ReadSubscriberHistory(
+func ReadHistory(
 	ctx context.Context, db ledger.DB, name string, step time.Duration, steps int,
-) ([]SubscriberPoint, error) {
+) ([]Point, error) {
 	found, err := feed.SubscriberHistory(ctx, db, name, step, steps)
-	all := make([]SubscriberPoint, len(found))
+	all := make([]Point, len(found))
 	for i, p := range found {
-		all[i] = SubscriberPoint(p)
+		all[i] = Point(p)
 	}
 	return all, err
 }
-
-// Start is where a new subscriber begins. The zero value is the beginning of the ledger.
-type Start struct{ at feed.Start }
-
-// StartNow is the present: the events that are committed afterwards.
-func StartNow() Start { return Start{feed.Now()} }
-
-// StartAfter is the place after the event at a position; 0 is the beginning.
-func StartAfter(p ledger.Position) Start { return Start{feed.After(p)} }
-
-// StartAt is the place after the events that were committed up to a time of the database's clock, see
-// [ledger.MomentAt].
-func StartAt(t time.Time) Start { return Start{feed.At(t)} }
-
-// String returns the place, such as "now", "position 17" or a time.
-func (s Start) String() string { return s.at.String() }
