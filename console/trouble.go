@@ -259,6 +259,10 @@ func newTrouble(base string, c health.Condition, r health.Report) trouble {
 		link("workers", "Show workers")
 	case health.AttemptsRepeated, health.SnoozedInARow:
 		link("tasks?state=running", "Show running tasks")
+	case health.LinesStopped:
+		for _, l := range r.StoppedLines[:min(len(r.StoppedLines), 3)] {
+			link(string(taskPath(l.Key)), "Show "+l.Key.String())
+		}
 	case health.TimersLate:
 		link("tasks?state=scheduled", "Show scheduled tasks")
 	case health.ScheduleLate:

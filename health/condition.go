@@ -36,6 +36,7 @@ const (
 	TasksUnbegun      Name = "tasks_unbegun"
 	AttemptsRepeated  Name = "attempts_repeated"
 	SnoozedInARow     Name = "snoozed_in_a_row"
+	LinesStopped      Name = "lines_stopped"
 	AlarmUndelivered  Name = "alarm_undelivered"
 	SubscriberBehind  Name = "subscriber_behind"
 	WebhookStopped    Name = "webhook_stopped"
@@ -265,6 +266,13 @@ var definitions = []Definition{
 		Meaning: "A handler has snoozed its task five times in a row, for less than a second or until a time in the " +
 			"past. Each attempt adds events to the ledger.",
 		Cure: "fix the time that the handler returns, or: taskledger bury KIND BIZ_ID",
+	},
+	{
+		Name: LinesStopped,
+		Meaning: "Lines of tasks with order keys stand, because the task whose turn it is is dead. Their other tasks " +
+			"do not begin.",
+		Cure: "fix the cause, then: taskledger release KIND BIZ_ID; to go on without the task, also: " +
+			"taskledger cancel KIND BIZ_ID",
 	},
 	{
 		Name:    AlarmUndelivered,

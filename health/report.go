@@ -44,8 +44,10 @@ type Report struct {
 	Unhandled []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
 	Unbegun   []operator.UnbegunKind   `json:"unbegun"`   // kinds whose live workers do not begin their oldest tasks
 	Paused    []operator.PausedKind    `json:"paused"`
-	Alarms    []UndeliveredAlarm       `json:"undelivered_alarms"`
-	Degraded  []Condition              `json:"degraded"` // the conditions that hold; empty: healthy
+	// StoppedLines are lines that stand because of a dead task, at most [operator.MaxStoppedLines].
+	StoppedLines []operator.StoppedLine `json:"stopped_lines,omitempty"`
+	Alarms       []UndeliveredAlarm     `json:"undelivered_alarms"`
+	Degraded     []Condition            `json:"degraded"` // the conditions that hold; empty: healthy
 }
 
 // check reads the numbers of some conditions into a report, and adds the conditions that hold.
@@ -69,6 +71,7 @@ var checks = []check{
 	{[]Name{OperationOpen}, checkOperations},
 	{[]Name{TasksUnbegun}, checkUnbegun},
 	{[]Name{AttemptsRepeated, SnoozedInARow}, checkRepeated},
+	{[]Name{LinesStopped}, checkLines},
 	{[]Name{AlarmUndelivered}, checkAlarms},
 	{[]Name{SubscriberBehind}, checkSubscribers},
 	{[]Name{WebhookStopped}, checkWebhooks},

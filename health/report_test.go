@@ -289,6 +289,20 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "tasks: 1; coupon.send/round 5 times in a row",
 	},
+	health.LinesStopped: {
+		arrange: func(b *bundle, _ *health.Config) {
+			// Of two dead tasks with a turn, one is passed over. A third one has been released, and has its turn.
+			ledgertest.ExecAsOwner(b.t, b.db, `
+				insert into taskledger.event (kind, biz_id, version, attempt, shard, type, actor, data, meta, order_key)
+				select 'coupon.send', n, i, 0, 0, (array['lined_up', 'released', 'buried', 'lined_up', 'released'])[i]
+				         ::taskledger.event_type, 'w',
+				       case when i in (2, 5) then '{"reason":"turn","place":1,"seen":"1:1:","bound":"2"}' end::json,
+				       case when i = 1 and n = 'passed' then '{"pass_if_dead":true}' end::json, 'line/' || n
+				  from (values ('dead', 3), ('passed', 3), ('released', 5)) t(n, last), generate_series(1, last) i
+				 order by n, i`)
+		},
+		text: "lines: 1: line/dead (coupon.send/dead)", isSince: true,
+	},
 	health.AlarmUndelivered: {
 		arrange: func(_ *bundle, c *health.Config) {
 			c.Alarms = func(context.Context, ledger.DB) ([]health.UndeliveredAlarm, error) {

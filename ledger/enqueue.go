@@ -220,8 +220,8 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 // If a task of an entry with [IfExistsRerun] or [IfExistsReplace] finishes during the call, and the limit of its kind
 // is reached, the error aborts the transaction.
 //
-// If an entry has an order key, the entries are inserted in their order, so that they stand in line in that order. See
-// [EnqueueInOrder].
+// If an entry has an order key, the batch is inserted in its own order, as by [EnqueueInOrder], so that its tasks
+// stand in line in that order.
 //
 // If tasks exist with other args, it returns the results of all entries and an [*OtherArgsError]; the other entries are
 // enqueued. They exist if the caller's transaction commits, or at once if db is a pool or a connection without one.
@@ -276,7 +276,8 @@ func (r firstEvent) checkArgs(answer Enqueued) error {
 // errCanRun is returned by the functions that enqueue many tasks or commit.
 var errCanRun = &InvalidError{Field: "can_run", Rule: "must not be set here: use Enqueue"}
 
-// enqueueMany enqueues entries, inserted in the order of their keys if sorted is set and none has an order key.
+// enqueueMany enqueues entries, inserted in the order of their keys if sorted is set and no entry contains an order
+// key.
 func enqueueMany(
 	ctx context.Context, db DB, entries []Entry, sorted bool,
 ) (rows []firstEvent, answers []Enqueued, err error) {

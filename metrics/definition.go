@@ -68,6 +68,8 @@ var (
 		"Running tasks of a limit, over all its values.", "limit")
 	limitWaiting = define(gauge, "taskledger_limit_waiting_tasks",
 		"Available tasks of the kinds of a limit.", "limit")
+	stoppedLines = define(gauge, "taskledger_lines_stopped",
+		"Lines of tasks with order keys that stand because of a dead task, at most 100.")
 	rejected = define(counter, "taskledger_enqueues_rejected_total",
 		"Calls rejected by a limit since the ledger was created.")
 

@@ -131,6 +131,7 @@ func (v *values) report(r health.Report) {
 		v.number(conditions, holds[d.Name], string(d.Name))
 	}
 	v.number(paused, len(r.Paused))
+	v.number(stoppedLines, len(r.StoppedLines))
 	v.number(rejected, int(r.Rejected))
 	v.number(timersDue, r.Timers.Due)
 	v.seconds(timersLate, r.Timers.Late())

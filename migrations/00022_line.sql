@@ -1,7 +1,7 @@
 -- Lines: tasks with the same order key begin one after another.
 -- Owner: package ledger. No tables: a line is the events lined_up and released of its tasks.
 --
--- The scheduler calls advance_lines; other packages call line_of.
+-- The dispatcher calls advance_lines; other packages call line_before and stopped_lines.
 --
 -- A task takes its place in line with an event lined_up, and its turn begins with an event released with the reason
 -- turn. advance_lines alone appends the latter, and no other event than that makes a task in line available. So no
@@ -235,5 +235,96 @@ $$;
 comment on function taskledger_internal.advance_lines(text[]) is
   'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns '
   'the events of these turns. It must be the first statement of a READ COMMITTED transaction that writes.';
+
+-- Where a task stands in its line, for people. Tasks that committed late, before the last search, are not counted: they
+-- are few, and each turn looks for them.
+-- Indexes: event_turn, event_line, primary key. It reads at most the given number of lined_up events.
+-- +goose StatementBegin
+create function taskledger_internal.line_before(order_key text, before bigint, most integer)
+returns table (kind text, biz_id text, type taskledger.event_type, since timestamptz, waiting bigint, is_more boolean)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+begin
+  return query
+  with line as materialized (
+    select t.*, t.is_held or t.resumes as is_taken
+      from taskledger_internal.line_turns(array[line_before.order_key]) t
+  ), ahead as materialized (
+    select not exists (
+             select from taskledger.event n
+              where n.kind = e.kind and n.biz_id = e.biz_id and n.version = e.version + 1) as waits
+      from line
+     cross join lateral (
+       select f.kind, f.biz_id, f.version
+         from taskledger.event f
+        where f.order_key = line_before.order_key and f.type = 'lined_up' and f.position > line.place
+          and f.position < line_before.before and (not line.resumes or (f.kind, f.biz_id) <> (line.kind, line.biz_id))
+        order by f.position
+        limit line_before.most + 1) e
+  )
+  select case when l.is_taken then l.kind end, case when l.is_taken then l.biz_id end,
+         case when l.is_taken then l.type end,
+         case when l.is_taken then (
+           select h.recorded_at
+             from taskledger.event h
+            where h.kind = l.kind and h.biz_id = l.biz_id
+              and h.version = case when l.type = 'buried' or l.resumes then l.head else t.version end) end,
+         (select count(*) from ahead a where a.waits), (select count(*) > line_before.most from ahead)
+    from line l
+    left join lateral (
+      select e.version
+        from taskledger.event e
+       where e.order_key = line_before.order_key and e.type = 'released' and e.order_key is not null
+         and starts_with(e.data::text, '{"reason":"turn"')
+       order by e.position desc
+       limit 1) t on true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.line_before(text, bigint, integer) is
+  'Returns the task of this order key whose turn it is, with the type of its last event and since when it has its turn '
+  'or is dead (null: the line is free), how many tasks wait before this position, and whether they are more than most.';
+
+-- The lines that stand because a task is dead, the newest first. It examines at most the newest 10,000 burials of tasks
+-- with order keys.
+-- Indexes: event_line_dead, event_turn, primary key, event_run.
+-- +goose StatementBegin
+create function taskledger_internal.stopped_lines(most integer)
+returns table (order_key text, kind text, biz_id text, since timestamptz)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+begin
+  return query
+  select d.order_key, d.kind, d.biz_id, d.recorded_at
+    from (
+      select b.order_key, b.kind, b.biz_id, b.recorded_at, b.position
+        from (
+          select e.order_key, e.kind, e.biz_id, e.version, e.recorded_at, e.position
+            from taskledger.event e
+           where e.order_key is not null and e.type = 'buried'
+           order by e.position desc
+           limit 10000) b
+       where not exists (
+         select from taskledger.event n
+          where n.kind = b.kind and n.biz_id = b.biz_id and n.version = b.version + 1)
+       order by b.position desc) d
+   cross join lateral (
+     select t.kind, t.biz_id
+       from taskledger_internal.line_turns(array[d.order_key]) t
+      where t.is_held
+      limit 1) h
+   where h.kind = d.kind and h.biz_id = d.biz_id
+   limit stopped_lines.most;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.stopped_lines(integer) is
+  'Returns lines that stand because the task whose turn it is is dead, with that task and since when it is dead.';
 
 revoke all on all functions in schema taskledger, taskledger_internal from public;

@@ -207,6 +207,8 @@ grant execute on function taskledger_internal.mark_feed, taskledger.remove_subsc
    operator;
 grant execute on function taskledger_internal.unbegun_kinds, taskledger_internal.unhandled_kinds
   to relay, operator, reader, archiver;
+grant execute on function taskledger_internal.line_before, taskledger_internal.stopped_lines
+  to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.is_primary to worker, relay, operator;
 grant execute on function taskledger_internal.server_run to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.is_hidden to worker;

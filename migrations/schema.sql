@@ -4066,6 +4066,56 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.limit_value(per text, kind text, biz_id text) IS 'Returns the value under which a limit counts a task: empty for a limit with one count, null if a limit per a column does not apply to the task.';
 
+CREATE FUNCTION taskledger_internal.line_before(order_key text, before bigint, most integer) RETURNS TABLE(kind text, biz_id text, type taskledger.event_type, since timestamp with time zone, waiting bigint, is_more boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with line as materialized (
+    select t.*, t.is_held or t.resumes as is_taken
+      from taskledger_internal.line_turns(array[line_before.order_key]) t
+  ), ahead as materialized (
+    select not exists (
+             select from taskledger.event n
+              where n.kind = e.kind and n.biz_id = e.biz_id and n.version = e.version + 1) as waits
+      from line
+     cross join lateral (
+       select f.kind, f.biz_id, f.version
+         from taskledger.event f
+        where f.order_key = line_before.order_key and f.type = 'lined_up' and f.position > line.place
+          and f.position < line_before.before and (not line.resumes or (f.kind, f.biz_id) <> (line.kind, line.biz_id))
+        order by f.position
+        limit line_before.most + 1) e
+  )
+  select case when l.is_taken then l.kind end, case when l.is_taken then l.biz_id end,
+         case when l.is_taken then l.type end,
+         case when l.is_taken then (
+           select h.recorded_at
+             from taskledger.event h
+            where h.kind = l.kind and h.biz_id = l.biz_id
+              and h.version = case when l.type = 'buried' or l.resumes then l.head else t.version end) end,
+         (select count(*) from ahead a where a.waits), (select count(*) > line_before.most from ahead)
+    from line l
+    left join lateral (
+      select e.version
+        from taskledger.event e
+       where e.order_key = line_before.order_key and e.type = 'released' and e.order_key is not null
+         and starts_with(e.data::text, '{"reason":"turn"')
+       order by e.position desc
+       limit 1) t on true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.line_before(order_key text, before bigint, most integer) IS 'Returns the task of this order key whose turn it is, with the type of its last event and since when it has its turn or is dead (null: the line is free), how many tasks wait before this position, and whether they are more than most.';
+
 CREATE FUNCTION taskledger_internal.line_turns(order_keys text[]) RETURNS TABLE(order_key text, kind text, biz_id text, head integer, type taskledger.event_type, attempt integer, shard smallint, priority smallint, partition text, is_held boolean, resumes boolean, place bigint, seen text, bound text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -6084,6 +6134,44 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position" bigint) IS 'Returns whether the event of a task at a position is in the ledger: a removed task has none.';
+
+CREATE FUNCTION taskledger_internal.stopped_lines(most integer) RETURNS TABLE(order_key text, kind text, biz_id text, since timestamp with time zone)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  select d.order_key, d.kind, d.biz_id, d.recorded_at
+    from (
+      select b.order_key, b.kind, b.biz_id, b.recorded_at, b.position
+        from (
+          select e.order_key, e.kind, e.biz_id, e.version, e.recorded_at, e.position
+            from taskledger.event e
+           where e.order_key is not null and e.type = 'buried'
+           order by e.position desc
+           limit 10000) b
+       where not exists (
+         select from taskledger.event n
+          where n.kind = b.kind and n.biz_id = b.biz_id and n.version = b.version + 1)
+       order by b.position desc) d
+   cross join lateral (
+     select t.kind, t.biz_id
+       from taskledger_internal.line_turns(array[d.order_key]) t
+      where t.is_held
+      limit 1) h
+   where h.kind = d.kind and h.biz_id = d.biz_id
+   limit stopped_lines.most;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.stopped_lines(most integer) IS 'Returns lines that stand because the task whose turn it is is dead, with that task and since when it is dead.';
 
 CREATE FUNCTION taskledger_internal.string_value(string text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -8331,6 +8419,8 @@ CREATE INDEX archive_batch_total ON taskledger.archive_batch USING btree (kind, 
 CREATE INDEX archive_batch_xid ON taskledger.archive_batch USING btree (xid);
 
 CREATE INDEX event_line ON taskledger.event USING btree (order_key, "position") WHERE (type = 'lined_up'::taskledger.event_type);
+
+CREATE INDEX event_line_dead ON taskledger.event USING btree ("position") WHERE ((order_key IS NOT NULL) AND (type = 'buried'::taskledger.event_type));
 
 CREATE INDEX event_line_xid ON taskledger.event USING btree (xid, order_key, "position") WHERE (type = 'lined_up'::taskledger.event_type);
 

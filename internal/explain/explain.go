@@ -56,7 +56,7 @@ func (s Source) state(ctx context.Context, t ledger.Task) (string, error) {
 	case ledger.StateScheduled:
 		return s.predecessors(ctx, t)
 	case ledger.StateInLine:
-		return "It waits for its turn in the line " + printable.Text(t.OrderKey) + ".", nil
+		return s.inLine(ctx, t)
 	case ledger.StateAvailable:
 		return s.available(ctx, t)
 	case ledger.StateRunning:

@@ -3,6 +3,8 @@ package explain_test
 import (
 	"encoding/json"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -34,4 +36,55 @@ func TestOneMoreRunWaits(t *testing.T) {
 			t.Errorf("%q, %v; a run follows: %v", why, err, follows)
 		}
 	}
+}
+
+// The sentence about a task in line states its place and the task whose turn it is. Its cost does not grow with the
+// line.
+func TestPlaceInLine(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	users, keeper := ledgertest.As(t, owner, "producer", "worker", "operator"), ledgertest.As(t, owner, "relay")
+	key := func(id int) ledger.Key { return ledger.Key{Kind: "line.step", BizID: ledger.BizID(strconv.Itoa(id))} }
+	var entries []ledger.Entry
+	for i := range 1500 {
+		entries = append(entries, ledger.Entry{Key: key(i), Options: &ledger.EnqueueOptions{OrderKey: "customer/17"}})
+	}
+	if _, err := ledger.EnqueueMany(t.Context(), users, entries); err != nil {
+		t.Fatal(err)
+	}
+	advance := func() {
+		t.Helper()
+		if _, err := keeper.Exec(t.Context(), "select taskledger_internal.advance_lines('{customer/17}')"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustBe := func(id int, want string) {
+		t.Helper()
+		task, err := ledger.Load(t.Context(), users, key(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		why, err := explain.Source{DB: users}.State(t.Context(), task)
+		if err != nil || !regexp.MustCompile("^"+want+"$").MatchString(why) {
+			t.Errorf("task %d: %q, %v, want %q", id, why, err, want)
+		}
+	}
+	mustBe(0, "It is next in line customer/17: .*")
+	mustBe(2, `It is third in line customer/17\.`)
+	advance()
+	mustBe(2, `It is third in line customer/17\. line\.step/0 has had its turn for \d+m?s \(available\)\.`)
+	mustBe(12, `It is number 13 in line .*`)
+	mustBe(1400, `More than 1,000 tasks stand before it in line customer/17\. line\.step/0 has had its turn .*`)
+	ledgertest.Append(t, users, key(0), ledger.EventStarted)
+	ledgertest.Append(t, users, key(0), ledger.EventBuried)
+	mustBe(1, `It is second in line customer/17\. The line stands, because line\.step/0 has been dead for \d+m?s: .*`)
+	ledgertest.Append(t, users, key(1), ledger.EventCancelled)
+	mustBe(2, `It is second in line customer/17\. The line stands, .*`)
+	ledgertest.Append(t, users, key(0), ledger.EventReleased)
+	mustBe(0, "It is next in line customer/17: .*")
+	mustBe(2, `It is second in line customer/17\. line\.step/0 has had its turn for \d+m?s \(in_line\)\.`)
+	advance()
+	ledgertest.Append(t, users, key(0), ledger.EventSucceeded)
+	advance()
+	mustBe(3, `It is second in line customer/17\. line\.step/2 has had its turn .*`)
 }

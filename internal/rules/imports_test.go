@@ -197,7 +197,7 @@ var rules = []rule{
 	{
 		pkg: "/internal/explain",
 		may: []string{"/ledger", "/projector", "/workers", "/internal/operator", "/internal/lists",
-			"/internal/nextrun", "/internal/printable", "/internal/reserved"},
+			"/internal/nextrun", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved"},
 		reason: "sentences about a task, for the console and the command line",
 	},
 	{

@@ -9,9 +9,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // until waits until an expression is true.
