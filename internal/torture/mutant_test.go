@@ -63,6 +63,23 @@ var mutants = []mutant{
 		faults:  "kill-worker", rules: []string{"limit"},
 	},
 	{
+		name: "a line goes on while a task has its turn",
+		file: "migrations/00022_line.sql", old: "where not t.is_held", mutated: "where true",
+		faults: "kill-worker", rules: []string{"line"},
+	},
+	{
+		name: "the tasks of a line that committed late are not found",
+		file: "migrations/00022_line.sql", old: "         where l.has_late\n", mutated: "         where false\n",
+		faults: "writer", rules: []string{"unfinished"},
+	},
+	{
+		name:    "the newest task of a line is next",
+		file:    "migrations/00022_line.sql",
+		old:     "        order by e.position\n        limit 1) n\n     where not l.resumes",
+		mutated: "        order by e.position desc\n        limit 1) n\n     where not l.resumes",
+		faults:  "kill-worker", rules: []string{"line"},
+	},
+	{
 		name: "an offer that was lost is not noticed",
 		file: "internal/dispatch/session.go", old: "		if isHeld || x.n > received && !all {\n",
 		mutated: "		if isHeld || x.n > 0 {\n",

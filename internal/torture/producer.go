@@ -18,6 +18,9 @@ import (
 // threads is the number of transactions that a producer has at a time.
 const threads = 6
 
+// lines is the number of order keys.
+const lines = 15
+
 // producer enqueues tasks, each in a transaction with a business row.
 type producer struct {
 	*part
@@ -104,6 +107,13 @@ func (p *producer) order(id ledger.BizID, random *rand.Rand) order {
 	}
 	if chance(8) {
 		o.options = &ledger.EnqueueOptions{RunIn: time.Duration(200+random.IntN(1500)) * time.Millisecond}
+	}
+	if chance(25) {
+		line := fmt.Sprint("line-", random.IntN(lines))
+		if o.options == nil {
+			o.options = &ledger.EnqueueOptions{}
+		}
+		o.options.OrderKey, o.options.PassIfDead = line, true
 	}
 	if chance(10) {
 		o.open = time.Duration(50+random.IntN(800)) * time.Millisecond

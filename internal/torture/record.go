@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +13,9 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
+
+//go:embed jumped.sql
+var jumpedSQL string
 
 // record contains everything that a run left behind; the checker decides from it.
 type record struct {
@@ -27,6 +31,7 @@ type record struct {
 	ended     []string                      // services and parts that ended by themselves
 	different []projector.Difference        // of the projection
 	deeds     []injection
+	jumped    []string            // turns that an earlier task of the line should have had
 	limits    []ledger.StartLimit // that hold during the run
 }
 
@@ -107,6 +112,12 @@ func (r *record) readDatabase(ctx context.Context, conn *pgx.Conn) error {
 	if err := eachRow(rows, func(k ledger.Key, nonce string) { r.placed[k] = nonce }); err != nil {
 		return err
 	}
+	rows, _ = conn.Query(ctx, jumpedSQL)
+	jumped, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("read the turns in lines: %w", err)
+	}
+	r.jumped = jumped
 	report, err := projector.Verify(ctx, conn, nil)
 	if err != nil {
 		return fmt.Errorf("verify the projection: %w", err)

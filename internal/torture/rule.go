@@ -31,6 +31,7 @@ var rules = []rule{
 		check: wrongRuns},
 	{name: "limit", promise: "no more tasks run at a time than a limit allows", check: exceeded},
 	{name: "rate", promise: "no more tasks start in an interval than a rate allows", check: tooFast},
+	{name: "line", promise: "the tasks of a line begin in its order, one at a time", check: outOfLine},
 	{name: "follow", promise: "what a handler enqueued exists if its effect does", check: followed},
 	{name: "missing", promise: "every event appears at a subscriber", check: missing},
 	{name: "skipped", promise: "a feed skips no event", check: func(r *record) []string { return r.skipped }},

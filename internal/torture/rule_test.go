@@ -116,6 +116,8 @@ func TestRulesFindBreaches(t *testing.T) {
 			r.limits = []ledger.StartLimit{{
 				Name: "partner-x", Kinds: map[ledger.Kind]int{once.Name(): 1}, MaxRunning: new(1)}}
 		}},
+		{name: "a turn before an earlier task", breach: func(r *record) { r.jumped = []string{"x"} },
+			want: []string{"line"}},
 		{name: "a gap in the versions", breach: func(r *record) {
 			r.tasks[written] = slices.Delete(r.tasks[written], 1, 2)
 		}, want: []string{"illegal", "order"}},
