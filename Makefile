@@ -33,7 +33,7 @@ test: ## All tests, with servers of their own; TEST="-run 'TestX$$' ./ledger" fo
 .PHONY: clients
 clients: $(if $(TASKLEDGER_TEST_DATABASE_URL),,setup)
 clients: ## The packages of Node and Python: built, installed from their files, tested with a real server
-	cd internal/systemtest && GOWORK=$(CURDIR)/.ci/go.work go test . -run 'TestClient' -v -timeout 30m
+	cd internal/systemtest && GOWORK=$(CURDIR)/.ci/go.work go test . -run 'TestClient' -count 1 -v -timeout 30m
 
 .PHONY: race
 race: ## All tests under the race detector

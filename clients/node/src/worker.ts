@@ -131,7 +131,7 @@ export class Worker<C = undefined> {
     const wait = this.options.wait ?? 20;
     for (let received = 0; !signal.aborted; ) {
       await turn();
-      const free = Math.min(this.slots - this.running, 2 * this.slots - this.work.size);
+      const free = Math.min(this.slots - this.running, 4 * this.slots - this.work.size);
       if (free <= 0) {
         await new Promise<void>((resolve) => { this.wake = resolve; });
         continue;

@@ -34,11 +34,15 @@ test("lost answers", async () => {
     runs[job.bizId] = (runs[job.bizId] ?? 0) + 1;
     return job.attempt;
   }), async () => {
-    for (let i = 0; i < 40; i++) await client.enqueue(kind, String(i));
+    for (let i = 0; i < 15; i++) { // one by one, so that there are calls for each
+      await client.enqueue(kind, String(i));
+      await client.wait(kind, String(i), { timeout: 120 });
+    }
+    for (let i = 15; i < 40; i++) await client.enqueue(kind, String(i));
     for (let i = 0; i < 40; i++) assert.equal(await client.wait(kind, String(i), { timeout: 120 }), 1);
   });
   proxy.closeAllConnections();
   proxy.close();
   assert.deepEqual(new Set(Object.values(runs)), new Set([1]));
-  assert.ok(lost > 10, `only ${lost} answers were lost`);
+  assert.ok(lost > 8, `only ${lost} answers were lost`);
 });

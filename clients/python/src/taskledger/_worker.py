@@ -200,7 +200,7 @@ class Worker:
                 self._begin(task)
 
     def _free(self) -> int:
-        return min(self.slots - self._running, 2 * self.slots - len(self._work))
+        return min(self.slots - self._running, 4 * self.slots - len(self._work))
 
     def _begin(self, task: dict[str, Any]) -> None:
         attempt = Attempt(Job.of(task), task.get("fence") or f"{task['kind']}/{task['biz_id']}/{task['version']}")
