@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/archive"
+	"github.com/taskledger/taskledger/internal/bucket"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -152,5 +154,12 @@ func (a *app) openArchive(place string) (archive.Store, error) {
 		return nil, usagef("the place of the archive must not be empty").
 			hinted("give a directory, or s3://BUCKET/PREFIX")
 	}
-	return archive.Directory(place), nil
+	if !strings.HasPrefix(place, bucket.Scheme) {
+		return archive.Directory(place), nil
+	}
+	b, err := bucket.Open(place, a.getenv)
+	if err != nil {
+		return nil, usagef("%s", err)
+	}
+	return b, nil
 }

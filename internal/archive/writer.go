@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -201,12 +202,11 @@ func (w *Writer) Cut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A writer that was killed may have stored both before.
-	if err := w.put(ctx, s.File, w.data); err != nil && !errors.Is(err, ErrExists) {
+	if err := w.put(ctx, s.File, w.data); err != nil {
 		return err
 	}
 	fault.Point(fault.ArchiveSegment)
-	if err := w.put(ctx, s.Run.File, entries); err != nil && !errors.Is(err, ErrExists) {
+	if err := w.put(ctx, s.Run.File, entries); err != nil {
 		return err
 	}
 	fault.Point(fault.ArchiveRun)
@@ -234,8 +234,19 @@ func (w *Writer) LoginIDs() []int32 {
 	return slices.Sorted(maps.Keys(ids))
 }
 
+// put stores a file. It returns nil if the file exists with the same content: its answer was lost, or another writer
+// has done the same work.
 func (w *Writer) put(ctx context.Context, file string, data []byte) error {
-	return w.store.Put(ctx, object(w.plan.Name, file), data)
+	name := object(w.plan.Name, file)
+	err := w.store.Put(ctx, name, data)
+	if !errors.Is(err, ErrExists) {
+		return err
+	}
+	found, readErr := w.store.Get(ctx, name, 0, -1)
+	if readErr == nil && bytes.Equal(found, data) {
+		return nil
+	}
+	return errors.Join(err, readErr)
 }
 
 // CloseOptions are the options of [Writer.Close]. Nil is the default of every field.
@@ -307,7 +318,7 @@ func (w *Writer) writeIndex(ctx context.Context, runs []IndexPart, m *Manifest) 
 		}
 		part := describe(data)
 		part.File = indexFile(len(m.Index)+1, part.SHA256)
-		if err := w.put(ctx, part.File, data); err != nil && !errors.Is(err, ErrExists) {
+		if err := w.put(ctx, part.File, data); err != nil {
 			return err
 		}
 		m.Index, data = append(m.Index, part), data[:0]

@@ -47,6 +47,10 @@ var rules = []rule{
 		may:    []string{module, "/ledger", "/ledger/periodic", "/workers", "/internal/embedded", pgx},
 		reason: "a shop is a program of a user, and serve is another process",
 	},
+	{
+		pkg: "/internal/bucket", may: []string{"/ledger", "/internal/archive", minio, minio + "/pkg/credentials"},
+		reason: "archives in object stores, which the command alone links",
+	},
 	{pkg: "/internal/pgpool", may: []string{pgx}, reason: "pools are configured in one way"},
 	{pkg: "/internal/backends", may: []string{pgx}, reason: "connections that tests take over know no ledger"},
 	{
@@ -479,6 +483,7 @@ var bans = []ban{
 	{pkgs: library, never: []string{otel}, reason: "only package tracing brings OpenTelemetry"},
 	{pkgs: []string{"/tracing"}, never: []string{otel + "/sdk"}, reason: "the SDK is the user's"},
 	{pkgs: library, never: []string{module, "/services"}, reason: "the doors are above the library"},
+	{pkgs: library, never: []string{minio}, reason: "only the command writes to object stores"},
 	{pkgs: library, never: []string{prometheus}, reason: "only package metrics brings the client of Prometheus"},
 	{
 		pkgs:   library,
