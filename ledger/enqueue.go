@@ -147,7 +147,8 @@ func (e Enqueued) String() string {
 // with a repeated name, are compared as written. A run keeps the args with which it was enqueued.
 // [TypedKind.WithSameArgs] compares Go values.
 //
-// It takes one statement for a new task and two for an existing one, three if IfExists cannot apply to it.
+// It takes one statement for a new task and two for an existing one. With [IfExistsRerun], [IfExistsReplace] and
+// [IfExistsFollow] it takes one if it writes to an existing task, two for a new one, and otherwise four.
 //
 // It returns an [*InvalidError] before anything is sent. It also returns one if args or meta exceed the
 // limits of the database: setting max_args_bytes, 256 KiB, and max_meta_bytes, 16 KiB. It returns an
@@ -192,6 +193,11 @@ func enqueueOne(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
 func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
 	if row.needsAll() {
 		return enqueueRow(ctx, db, row, false)
+	}
+	if row.again() {
+		if answer, ok, err := enqueueAgainFirst(ctx, db, row); ok || err != nil {
+			return answer, err
+		}
 	}
 	k := row.key
 	var position Position
@@ -306,6 +312,11 @@ func enqueueMany(
 
 // enqueueRow is enqueueRows for one row.
 func enqueueRow(ctx context.Context, db DB, row firstEvent, ignoreLimits bool) (Enqueued, error) {
+	if row.again() {
+		if answer, ok, err := enqueueAgainFirst(ctx, db, row); ok || err != nil {
+			return answer, err
+		}
+	}
 	answers, err := enqueueRows(ctx, db, []firstEvent{row}, []int{0}, ignoreLimits)
 	if err != nil {
 		return Enqueued{}, err

@@ -100,7 +100,11 @@ func (r firstEvent) again() bool {
 func resolve(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) {
 	answers := make([]Enqueued, len(rows))
 	for n, group := range groups(rows) {
-		rest, err := enqueueAgain(ctx, db, rows, group, n == 0, answers)
+		d := decided
+		if n == 0 {
+			d = undecided
+		}
+		rest, err := enqueueAgain(ctx, db, rows, group, d, answers)
 		if err != nil {
 			return nil, err
 		}
@@ -123,6 +127,23 @@ func resolve(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) 
 		}
 	}
 	return answers, nil
+}
+
+// decision is what enqueue_again.sql decides about its entries before it writes.
+type decision int64
+
+const (
+	undecided    decision = iota // the entries have been inserted as far as they can be
+	decided                      // an earlier statement has decided about them
+	beforeInsert                 // entries whose tasks do not exist are inserted afterwards
+)
+
+// enqueueAgainFirst enqueues a row that may be appended to a task, without an attempt to insert it: mostly the task
+// exists. It reports false if nothing was written.
+func enqueueAgainFirst(ctx context.Context, db DB, row firstEvent) (answer Enqueued, ok bool, err error) {
+	var answers [1]Enqueued
+	rest, err := enqueueAgain(ctx, db, []firstEvent{row}, []int{0}, beforeInsert, answers[:])
+	return answers[0], err == nil && len(rest) == 0, err
 }
 
 // groups returns the indices of rows, in groups to resolve one after another. All rows of a key in a group may be
@@ -151,17 +172,17 @@ func groups(rows []firstEvent) [][]int {
 }
 
 // enqueueAgain enqueues the next runs of the tasks of a group of rows, or replaces their args, as the rows want it, and
-// sets their answers. It returns the indices of the group's other rows. If it decides, it first decides about all rows:
-// if one of them must not be written, it returns an error and writes nothing.
+// sets their answers. It returns the indices of the group's other rows. Unless they are decided, it first decides about
+// all rows: if one of them must not be written, it returns an error and writes nothing.
 func enqueueAgain(
-	ctx context.Context, db DB, rows []firstEvent, group []int, decides bool, answers []Enqueued,
+	ctx context.Context, db DB, rows []firstEvent, group []int, d decision, answers []Enqueued,
 ) (rest []int, err error) {
 	if !slices.ContainsFunc(rows, firstEvent.again) {
 		return group, nil
 	}
-	listed, decided := group, int64(1)
-	if decides {
-		listed, decided = make([]int, len(rows)), 0
+	listed := group
+	if d != decided {
+		listed = make([]int, len(rows))
 		for i := range rows {
 			listed[i] = i
 		}
@@ -170,7 +191,7 @@ func enqueueAgain(
 	for _, i := range group {
 		isInGroup[i] = true
 	}
-	values := append(againParams(rows, listed, isInGroup), decided)
+	values := append(againParams(rows, listed, isInGroup), int64(d))
 	result, err := db.Query(ctx, enqueueAgainSQL, values...)
 	if err != nil {
 		return nil, explainAgain(err)

@@ -573,11 +573,13 @@ comment on function taskledger_internal.begin_next(text, text) is
   'more.';
 
 -- An entry whose task does not exist has not been inserted because of the limit of its kind, even if it is not reached
--- by now. If the transaction cannot see other tasks, only a limit that is reached is the reason.
+-- by now; unless the insert follows. If the transaction cannot see other tasks, only a limit that is reached is the
+-- reason.
 --
 -- Indexes: primary keys. With its owner's rights, because a producer may not read events.
 -- +goose StatementBegin
-create function taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[])
+create function taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[],
+                                                   insert_follows boolean)
 returns table (i bigint, policy text, waiting bigint, max_waiting bigint, retry_after_ms bigint)
 language plpgsql volatile rows 1 security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -597,7 +599,7 @@ begin
        limit 1) head on true
    where case
            when head.type is null then
-             o.policy in ('reject', 'caller_runs')
+             not overfull_entry.insert_follows and o.policy in ('reject', 'caller_runs')
              and (is_now.closed or current_setting('transaction_isolation') not in ('repeatable read', 'serializable'))
            else is_now.closed and e.if_exists in ('rerun', 'replace', 'follow')
                 and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
@@ -608,7 +610,7 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.overfull_entry(text[], text[], text[], boolean[]) is
+comment on function taskledger_internal.overfull_entry(text[], text[], text[], boolean[], boolean) is
   'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the '
   'next run of a finished one; with the limit of its kind. later: whether an entry is due later, or waits for '
   'predecessors or in line. Returns nothing if all may be written.';

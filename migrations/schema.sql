@@ -4918,7 +4918,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.origin() IS 'Returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
-CREATE FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[]) RETURNS TABLE(i bigint, policy text, waiting bigint, max_waiting bigint, retry_after_ms bigint)
+CREATE FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[], insert_follows boolean) RETURNS TABLE(i bigint, policy text, waiting bigint, max_waiting bigint, retry_after_ms bigint)
     LANGUAGE plpgsql SECURITY DEFINER ROWS 1
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -4939,7 +4939,7 @@ begin
        limit 1) head on true
    where case
            when head.type is null then
-             o.policy in ('reject', 'caller_runs')
+             not overfull_entry.insert_follows and o.policy in ('reject', 'caller_runs')
              and (is_now.closed or current_setting('transaction_isolation') not in ('repeatable read', 'serializable'))
            else is_now.closed and e.if_exists in ('rerun', 'replace', 'follow')
                 and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
@@ -4949,7 +4949,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[]) IS 'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the next run of a finished one; with the limit of its kind. later: whether an entry is due later, or waits for predecessors or in line. Returns nothing if all may be written.';
+COMMENT ON FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[], insert_follows boolean) IS 'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the next run of a finished one; with the limit of its kind. later: whether an entry is due later, or waits for predecessors or in line. Returns nothing if all may be written.';
 
 CREATE FUNCTION taskledger_internal.own_logins() RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER

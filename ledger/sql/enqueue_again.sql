@@ -7,7 +7,8 @@
 -- priorities, $13 partitions ('' or null: none), $14 whether this statement writes the entry, $15 whether it has
 -- predecessors, $16 and $17 the microseconds of DeferAtMost and ThrottleFor (null if not set), $18 order keys ('' or
 -- null: none), $19 whether the line goes on if the task is dead: text array literals of one length ($13 and $18 may be
--- shorter), sorted by key as for enqueue_many.sql. $20 is 1 if the entries have been decided about, else 0.
+-- shorter), sorted by key as for enqueue_many.sql. $20 is 1 if the entries have been decided about, 2 if tasks that do
+-- not exist are inserted afterwards, else 0.
 -- Returns a row for each task with a new event: its number in the lists, from 1, position, version and type of the
 -- event. Or it returns a row with position 0 for an entry that must not be written: with policy, waiting tasks, limit
 -- and delay of its kind; or with the size of its args, and the limits of args and meta.
@@ -31,7 +32,7 @@ with entry as materialized (
      select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
             max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
        from taskledger.setting s) limits
-   where $20::integer = 0 and greatest(octet_length(e.args), octet_length(e.meta)) > 4096 -- the least limit
+   where $20::integer <> 1 and greatest(octet_length(e.args), octet_length(e.meta)) > 4096 -- the least limit
      and (octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
    order by e.i
    limit 1
@@ -41,8 +42,8 @@ with entry as materialized (
            $1::text::text[], $2::text::text[], $11::text::text[],
            array(select e.waits or e.throttle_us > 0 or e.run_after > 0 or e.order_key <> ''
                         or coalesce(e.run_at > clock_timestamp(), false)
-                   from entry e order by e.i)) f
-   where $20::integer = 0 and pg_sequence_last_value('taskledger.limits_set'::regclass) is not null
+                   from entry e order by e.i), $20::integer = 2) f
+   where $20::integer <> 1 and pg_sequence_last_value('taskledger.limits_set'::regclass) is not null
 )
 select e.i, a.position, a.version, a.type::text, '' as policy, 0::bigint as waiting, 0::bigint as max_waiting,
        0::bigint as retry_after_ms, 0 as args, 0 as max_args, 0 as max_meta
