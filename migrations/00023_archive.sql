@@ -3,6 +3,7 @@
 --
 --   archived_key    written by remove_tasks, read by ledger
 --   archive_batch   written by remove_tasks, read by ledger
+--   archive_gap     written by remove_tasks, read by the view archive_gaps
 --   archive_setting written by set_archive, read by the view archive_settings
 --   archive_run     written and read by begin_archive, archive_waits and remove_tasks
 --   archived_until  raised by begin_archive; appends compare it
@@ -67,6 +68,27 @@ create table taskledger.archive_batch (
 
 comment on table taskledger.archive_batch is
   'The tasks of a kind and state that one transaction has removed. Append-only.';
+
+-- One row for each batch and each reader that had not read all of its events.
+create table taskledger.archive_gap (
+  reader         text collate "C" not null,
+  run            integer not null,
+  events         bigint not null,
+  first_position bigint not null,
+  last_position  bigint not null,
+  archived_at    timestamptz not null default clock_timestamp());
+
+create index archive_gap_reader on taskledger.archive_gap (reader, first_position);
+
+comment on table taskledger.archive_gap is
+  'The events that readers of the feed have missed because the archive has removed them. Append-only.';
+
+create view taskledger.archive_gaps as
+select g.reader, g.run, g.events, g.first_position, g.last_position, g.archived_at from taskledger.archive_gap g;
+
+comment on view taskledger.archive_gaps is
+  'The events that readers of the feed have missed because the archive has removed them: a row for each batch, with '
+  'their number, and the first and the last position among them.';
 
 create index archive_batch_xid on taskledger.archive_batch (xid);
 create index archive_batch_total on taskledger.archive_batch (kind, state, id);
@@ -567,6 +589,21 @@ begin
       limit 1) e
    cross join lateral taskledger_internal.tags_of(e.meta) g(tag)
    where e.meta is not null;
+  insert into taskledger.archive_gap (reader, run, events, first_position, last_position)
+  select h.reader, remove_tasks.run, count(*), min(e.position), max(e.position)
+    from taskledger.feed_holds h
+   cross join (
+     select v.xid
+       from unnest(found_kinds, found_ids, found_versions) k(kind, biz_id, version)
+       join taskledger.event v on v.kind = k.kind and v.biz_id = k.biz_id and v.version = k.version
+      order by v.xid desc
+      limit 1) newest
+   cross join unnest(found_kinds, found_ids) k(kind, biz_id)
+   cross join lateral (
+     select v.xid, v.position from taskledger.event v where v.kind = k.kind and v.biz_id = k.biz_id) e
+   where h.is_bounded and newest.xid >= pg_snapshot_xmin(h.seen)
+     and not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position)
+   group by h.reader;
   perform taskledger_internal.lock_archive();
   for batch in
     select k.kind, k.state, array_agg(k.biz_id order by k.biz_id) as ids,

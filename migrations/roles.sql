@@ -240,6 +240,8 @@ grant execute on function taskledger_internal.archived_tasks, taskledger_interna
    to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.begin_archive, taskledger_internal.archive_waits,
    taskledger_internal.archivable, taskledger_internal.remove_tasks, taskledger_internal.set_archive to archiver;
+grant select on taskledger.archive_gap, taskledger.archive_gaps to relay, operator, reader, archiver;
+grant select on taskledger.archive_gaps to subscriber;
 grant select on taskledger.archive_setting, taskledger.archive_settings to relay, operator, reader, archiver;
 
 grant execute on function taskledger_internal.append_event, taskledger_internal.may_follow,

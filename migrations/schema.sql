@@ -5707,6 +5707,21 @@ begin
       limit 1) e
    cross join lateral taskledger_internal.tags_of(e.meta) g(tag)
    where e.meta is not null;
+  insert into taskledger.archive_gap (reader, run, events, first_position, last_position)
+  select h.reader, remove_tasks.run, count(*), min(e.position), max(e.position)
+    from taskledger.feed_holds h
+   cross join (
+     select max(n.xid) as xid
+       from unnest(found_kinds, found_ids, found_versions) k(kind, biz_id, version)
+      cross join lateral (
+        select v.xid from taskledger.event v
+         where v.kind = k.kind and v.biz_id = k.biz_id and v.version = k.version) n) newest
+   cross join unnest(found_kinds, found_ids) k(kind, biz_id)
+   cross join lateral (
+     select v.xid, v.position from taskledger.event v where v.kind = k.kind and v.biz_id = k.biz_id) e
+   where h.is_bounded and newest.xid >= pg_snapshot_xmin(h.seen)
+     and not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position)
+   group by h.reader;
   perform taskledger_internal.lock_archive();
   for batch in
     select k.kind, k.state, array_agg(k.biz_id order by k.biz_id) as ids,
@@ -7193,6 +7208,28 @@ ALTER TABLE taskledger.archive_batch ALTER COLUMN id ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE taskledger.archive_gap (
+    reader text NOT NULL COLLATE pg_catalog."C",
+    run integer NOT NULL,
+    events bigint NOT NULL,
+    first_position bigint NOT NULL,
+    last_position bigint NOT NULL,
+    archived_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.archive_gap IS 'The events that readers of the feed have missed because the archive has removed them. Append-only.';
+
+CREATE VIEW taskledger.archive_gaps AS
+ SELECT g.reader,
+    g.run,
+    g.events,
+    g.first_position,
+    g.last_position,
+    g.archived_at
+   FROM taskledger.archive_gap g;
+
+COMMENT ON VIEW taskledger.archive_gaps IS 'The events that readers of the feed have missed because the archive has removed them: a row for each batch, with their number, and the first and the last position among them.';
+
 CREATE TABLE taskledger.archive_run (
     id integer NOT NULL,
     cutoff timestamp with time zone NOT NULL,
@@ -8417,6 +8454,8 @@ ALTER TABLE ONLY taskledger.token
 CREATE INDEX archive_batch_total ON taskledger.archive_batch USING btree (kind, state, id);
 
 CREATE INDEX archive_batch_xid ON taskledger.archive_batch USING btree (xid);
+
+CREATE INDEX archive_gap_reader ON taskledger.archive_gap USING btree (reader, first_position);
 
 CREATE INDEX event_line ON taskledger.event USING btree (order_key, "position") WHERE (type = 'lined_up'::taskledger.event_type);
 

@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-var perDay = flag.Int("archive-tasks", 100, "how many tasks TestQuarter finishes each day")
+var perDay = flag.Int("archive-tasks", 200, "how many tasks TestQuarter finishes each day")
 
 // A day's tasks, with times in the past, projected and read.
 const day = `
@@ -47,6 +47,11 @@ func TestQuarter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// Positions follow the time, so the records of the run get the time of their day.
+		ledgertest.ExecAsOwner(t, f.DB, "alter table taskledger.event disable trigger event_append_only")
+		ledgertest.ExecAsOwner(t, f.DB, `
+			update taskledger.event set recorded_at = $1 where kind = 'taskledger.operation' and recorded_at > $1`, now)
+		ledgertest.ExecAsOwner(t, f.DB, "alter table taskledger.event enable trigger event_append_only")
 		if r.Tasks > 0 {
 			rate = float64(r.Tasks) / time.Since(began).Seconds()
 		}

@@ -436,6 +436,9 @@ func TestSubscriberHoldsTasks(t *testing.T) {
 	if err != nil || r.Tasks != 1 {
 		t.Errorf("after its bound: %+v, %v", r, err)
 	}
+	f.want("gap", f.text(`
+		select reader || ' ' || events || ' ' || (last_position - first_position) from taskledger.archive_gaps`),
+		"subscriber/slow 3 2")
 }
 
 // The seal of archived events is valid. An event that was removed otherwise is reported, even below archived ones.

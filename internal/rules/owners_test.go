@@ -34,6 +34,7 @@ var tables = map[string]string{
 	"archived_key":       "ledger",
 	"archived_until":     "ledger",
 	"archive_batch":      "ledger",
+	"archive_gap":        "ledger",
 	"archive_run":        "ledger",
 	"archive_setting":    "ledger",
 
