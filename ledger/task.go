@@ -66,7 +66,7 @@ const ReasonArchived = "archived"
 
 // Apply returns the task after one more event, without modifying t. It returns t and an [*IllegalError] if the event
 // cannot follow: the event of another task, a gap in the versions, a transition that is not in [Transitions], or a
-// wrong attempt. The versions have a gap before an event that discards a task with [ReasonArchived].
+// wrong attempt. There is a gap in the versions before an event that discards a task with [ReasonArchived].
 func (t Task) Apply(e Event) (Task, error) {
 	switch {
 	case t.Version != 0 && e.Key != t.Key:
@@ -187,8 +187,8 @@ func (e Event) result() json.RawMessage {
 	return strictjson.Member(e.Data, "result")
 }
 
-// isDuplicateUntil reports whether e discards the task because its key was archived. The event has the version after
-// the archived ones: see docs/keys.md.
+// isDuplicateUntil reports whether e discards the task because its key was archived. Its version continues the archived
+// ones: see docs/keys.md.
 func (t Task) isDuplicateUntil(e Event) bool {
 	return t.Version > 0 && e.Type == EventDiscarded && e.Version > t.Version && e.reason() == ReasonArchived
 }

@@ -5711,11 +5711,11 @@ begin
   select h.reader, remove_tasks.run, count(*), min(e.position), max(e.position)
     from taskledger.feed_holds h
    cross join (
-     select max(n.xid) as xid
+     select v.xid
        from unnest(found_kinds, found_ids, found_versions) k(kind, biz_id, version)
-      cross join lateral (
-        select v.xid from taskledger.event v
-         where v.kind = k.kind and v.biz_id = k.biz_id and v.version = k.version) n) newest
+       join taskledger.event v on v.kind = k.kind and v.biz_id = k.biz_id and v.version = k.version
+      order by v.xid desc
+      limit 1) newest
    cross join unnest(found_kinds, found_ids) k(kind, biz_id)
    cross join lateral (
      select v.xid, v.position from taskledger.event v where v.kind = k.kind and v.biz_id = k.biz_id) e

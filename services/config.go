@@ -92,6 +92,8 @@ type Config struct {
 	// ArchiveAfter is how long after their end tasks are removed from the tables, except tasks of kinds with a setting
 	// (taskledger archive --keep). The login of DB then needs the role archiver too. Default: they stay.
 	ArchiveAfter time.Duration
+	// ArchiveTo is the directory of the archive in which their events are stored before. Default: in none.
+	ArchiveTo string
 	// Listener is where the HTTP server answers /healthz, /readyz and /metrics. Run closes it. Default: no HTTP
 	// server.
 	Listener net.Listener

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/alarm"
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/dispatcher"
@@ -204,7 +205,11 @@ func (c Config) periodic() service {
 
 func (c Config) archiver() service {
 	return service{"archive", func(ctx context.Context, log *slog.Logger) error {
-		s, err := archiver.New(archiver.Config{DB: c.DB, After: c.ArchiveAfter, Logger: log})
+		config := archiver.Config{DB: c.DB, After: c.ArchiveAfter, Logger: log}
+		if c.ArchiveTo != "" {
+			config.Files = archiver.In(c.DB, archive.Directory(c.ArchiveTo))
+		}
+		s, err := archiver.New(config)
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,8 @@ func newArchiveCommand(a *app) *cobra.Command {
 		Long: `Remove tasks that ended longer ago than --older-than from the tables: all their events, as a whole. Dead
 tasks stay. Their keys stay known, in 100 bytes each: a key that is enqueued again is discarded, and does not run.
 
+With --to an archive, as of taskledger export, the events are first stored and verified there.
+
 Each batch of 1,000 tasks is a transaction, recorded with actor and reason. If the command is interrupted or killed, run
 it again. Several may run at once.
 
@@ -36,7 +38,7 @@ A run waits for transactions that are older than itself, because they may have r
 the feed hold tasks that they have not read: subscribers and the relay for at most --hold longer.
 
 With --keep, the command archives nothing: it sets how long serve --archive-after keeps the tasks of a kind.`,
-		Example: "  taskledger archive --older-than 90d --to none --reason 'retention policy 7'\n" +
+		Example: "  taskledger archive --older-than 90d --to /mnt/archive --reason 'retention policy 7'\n" +
 			"  taskledger archive --kind invoice.issue --keep 3650d",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +55,7 @@ With --keep, the command archives nothing: it sets how long serve --archive-afte
 	}
 	addDuration(cmd.Flags(), &f.olderThan, "older-than", "how long ago a task must have ended")
 	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of tasks (default: all but taskledger.operation)")
-	cmd.Flags().StringVar(&f.to, "to", "", "where the events are kept: `none`")
+	cmd.Flags().StringVar(&f.to, "to", "", "where the events are kept: an archive, or none")
 	addDuration(cmd.Flags(), &f.hold, "hold",
 		"how much longer a task stays that a subscriber or the relay has not read (default: 7d)")
 	addDuration(cmd.Flags(), &f.wait, "wait", "how long to wait for older transactions (default: 10m)")
@@ -81,9 +83,7 @@ func (f archiveFlags) validate(cmd *cobra.Command) error {
 	case !cmd.Flags().Changed("older-than"):
 		return usagef("--older-than is required, as in --older-than 90d")
 	case f.to == "":
-		return usagef("--to is required: none, since no file can be written yet")
-	case f.to != "none":
-		return usagef("invalid --to %q: no other place than none is supported", f.to)
+		return usagef("--to is required: an archive as of taskledger export, or none")
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ type archiveService struct {
 func (s *archiveService) add(cmd *cobra.Command) {
 	addDuration(cmd.Flags(), &s.after, "archive-after",
 		"remove tasks from the tables this long after their end: docs/operations.md (default: they stay)")
-	cmd.Flags().StringVar(&s.to, "archive-to", "", "where their events are kept: `none`")
+	cmd.Flags().StringVar(&s.to, "archive-to", "", "where their events are kept: an archive, or none")
 	refuseZero(cmd.Flags(), "archive-after")
 	bind(cmd.Flags(), "archive-after", "TASKLEDGER_ARCHIVE_AFTER")
 	bind(cmd.Flags(), "archive-to", "TASKLEDGER_ARCHIVE_TO")
@@ -107,10 +107,18 @@ func (s *archiveService) validate() error {
 	switch {
 	case s.after == 0 && s.to != "":
 		return usagef("--archive-to has no effect without --archive-after")
-	case s.after != 0 && s.to != "none":
-		return usagef("--archive-after needs --archive-to none")
+	case s.after != 0 && s.to == "":
+		return usagef("--archive-after needs --archive-to: an archive as of taskledger export, or none")
 	}
 	return nil
+}
+
+// place returns the directory of the archive, "" for none.
+func (s *archiveService) place() string {
+	if s.to == "none" {
+		return ""
+	}
+	return s.to
 }
 
 // archiveResult is the result of archive as JSON.
@@ -126,6 +134,13 @@ func archiveTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlag
 	for _, k := range f.kinds {
 		o.Kinds = append(o.Kinds, ledger.Kind(k))
 	}
+	if f.to != "none" {
+		place, err := a.openArchive(f.to)
+		if err != nil {
+			return err
+		}
+		o.Files = archiver.In(pool, place)
+	}
 	began := time.Now()
 	last := began
 	o.Progress = func(r archiver.Report) {
@@ -140,11 +155,14 @@ func archiveTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlag
 		if report.Tasks > 0 {
 			fmt.Fprintf(a.stderr, "archived before the error: %s tasks\n", count(report.Tasks))
 		}
-		return err
+		return archiveError(err)
 	}
 	return a.print(archiveResult{report, time.Since(began).Seconds()}, func(w io.Writer) {
 		fmt.Fprintf(w, "archived: %s tasks with %s events that ended before %s\n", count(report.Tasks),
 			count(report.Events), report.Cutoff.UTC().Format(time.RFC3339))
+		for _, name := range report.Files {
+			fmt.Fprintf(w, "verified: volume %s\n", name)
+		}
 		if report.Held > 0 {
 			fmt.Fprintf(w, "held: %s tasks, by reader %s\n", count(report.Held), report.HeldBy)
 		}

@@ -49,7 +49,13 @@ const (
 type Files interface {
 	// Store stores the events of whole tasks durably, verifies the files, and returns their name. The tasks are
 	// finished, and their events do not change.
-	Store(ctx context.Context, tasks []ledger.Key) (name string, err error)
+	Store(ctx context.Context, tasks []Task) (name string, err error)
+}
+
+// Task is a finished task and its last event.
+type Task struct {
+	Key     ledger.Key
+	Version ledger.Version
 }
 
 // Options are the options of [Run].
@@ -163,19 +169,13 @@ func (r *run) wait(ctx context.Context) error {
 	}
 }
 
-// task is a task that the run may remove.
-type task struct {
-	key     ledger.Key
-	version int64
-}
-
 // archive stores and removes the candidates.
 func (r *run) archive(ctx context.Context) error {
 	most := batchTasks
 	if r.o.Files != nil {
 		most = fileTasks
 	}
-	var chosen []task
+	var chosen []Task
 	for after, isEnd := int64(0), false; !isEnd; {
 		page, err := r.candidates(ctx, after)
 		if err != nil {
@@ -196,7 +196,7 @@ func (r *run) archive(ctx context.Context) error {
 
 // page is a page of candidates.
 type page struct {
-	tasks  []task
+	tasks  []Task
 	events int64 // that were read
 	last   int64 // position of the last one
 }
@@ -213,16 +213,16 @@ func (r *run) candidates(ctx context.Context, after int64) (p page, err error) {
 		return p, err
 	}
 	defer rows.Close()
-	var t task
+	var t Task
 	var held int64
 	var through time.Time
 	var heldBy string
 	for rows.Next() {
-		if err := rows.Scan(&p.events, &p.last, pgquery.Micros(&through), &held, &heldBy, (*string)(&t.key.Kind),
-			(*string)(&t.key.BizID), &t.version); err != nil {
+		if err := rows.Scan(&p.events, &p.last, pgquery.Micros(&through), &held, &heldBy, (*string)(&t.Key.Kind),
+			(*string)(&t.Key.BizID), (*int32)(&t.Version)); err != nil {
 			return p, err
 		}
-		if t.version > 0 {
+		if t.Version > 0 {
 			p.tasks = append(p.tasks, t)
 		}
 	}
@@ -240,15 +240,11 @@ func (r *run) candidates(ctx context.Context, after int64) (p page, err error) {
 }
 
 // move stores tasks and removes them.
-func (r *run) move(ctx context.Context, tasks []task) error {
+func (r *run) move(ctx context.Context, tasks []Task) error {
 	file := ""
 	if r.o.Files != nil {
-		keys := make([]ledger.Key, len(tasks))
-		for i, t := range tasks {
-			keys[i] = t.key
-		}
 		var err error
-		if file, err = r.o.Files.Store(ctx, keys); err != nil {
+		if file, err = r.o.Files.Store(ctx, tasks); err != nil {
 			return err
 		}
 		r.report.Files = append(r.report.Files, file)
@@ -265,12 +261,12 @@ func (r *run) move(ctx context.Context, tasks []task) error {
 }
 
 // remove removes a batch.
-func (r *run) remove(ctx context.Context, tasks []task, file string) error {
+func (r *run) remove(ctx context.Context, tasks []Task, file string) error {
 	var kinds, ids, versions pgarray.Builder
 	for _, t := range tasks {
-		kinds.Add(string(t.key.Kind))
-		ids.Add(string(t.key.BizID))
-		versions.AddInt(t.version)
+		kinds.Add(string(t.Key.Kind))
+		ids.Add(string(t.Key.BizID))
+		versions.AddInt(int64(t.Version))
 	}
 	var removed, events int64
 	args := []any{r.id, kinds.String(), ids.String(), versions.String(), pgquery.Optional(file),

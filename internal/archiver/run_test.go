@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/seal"
@@ -508,4 +509,31 @@ func TestMain(m *testing.M) {
 // files stores nothing.
 type files struct{}
 
-func (files) Store(context.Context, []ledger.Key) (string, error) { return "volume", nil }
+func (files) Store(context.Context, []archiver.Task) (string, error) { return "volume", nil }
+
+// The events are in verified files before they are removed.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.finish("1", "2")
+	f.project()
+	place := archive.Directory(t.TempDir())
+	db := f.As("archiver")
+	r, err := archiver.Run(t.Context(), db, archiver.Options{Files: archiver.In(db, place)})
+	if err != nil || r.Tasks != 2 || len(r.Files) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	reader, err := archive.Open(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	history, err := reader.History(t.Context(), key("2"))
+	if err != nil || len(history) != 3 || history[2].Type != "succeeded" {
+		t.Errorf("%+v, %v", history, err)
+	}
+	_, err = ledger.History(t.Context(), db, key("2"))
+	var archived *ledger.ArchivedError
+	if !errors.As(err, &archived) || archived.File != r.Files[0] || archived.Version != 3 {
+		t.Errorf("the history: %v", err)
+	}
+}

@@ -1,0 +1,2 @@
+-- The ledger's installation. Locks nothing.
+select taskledger.installation()
