@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/internal/relays"
 )
 
 // Name identifies a condition. Names are stable: monitors may depend on them.
@@ -142,7 +142,7 @@ var definitions = []Definition{
 	{
 		Name:    EventsParked,
 		Meaning: "Events that cannot be published have been parked. Other events are not delayed.",
-		Cure:    outbox.ParkedCure,
+		Cure:    relays.ParkedCure,
 	},
 	{
 		Name:       StreamUnavailable,

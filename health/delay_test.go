@@ -7,7 +7,7 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/probe"
-	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/internal/relays"
 )
 
 // A condition holds at most two seconds after its cause, also in a result that /readyz keeps, if reading the status
@@ -21,7 +21,7 @@ func TestDelaysOfConditions(t *testing.T) {
 		of   time.Duration
 	}{
 		{name: "relay_lag", of: lag.Threshold},
-		{name: "relay_stopped", of: outbox.GoneAfter},
+		{name: "relay_stopped", of: relays.GoneAfter},
 	} {
 		if sum := delay.of + probe.MaxAge + reading; sum > most {
 			t.Errorf("%s: %s after its cause, want %s", delay.name, sum, most)

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 func checkOutbox(ctx context.Context, c Config, r *Report) error {
-	s, err := outbox.ReadStatus(ctx, c.DB, c.JetStream, c.Stream)
+	s, err := relays.ReadStatus(ctx, c.DB, c.JetStream, c.Stream)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 }
 
 // addRelay adds the conditions of the relay. isNATSAway: this process cannot connect to NATS either.
-func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
+func (r *Report) addRelay(s relays.Status, isNATSAway bool) {
 	switch l := s.Relay; {
 	case l == nil:
 		r.add(Condition{Name: RelayStopped, Since: s.OldestAt, Text: "no relay is running"})
@@ -83,14 +83,14 @@ func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
 }
 
 // endOf returns when a relay's lease ended. It returns zero if the lease has not ended although the process has.
-func (r *Report) endOf(l *outbox.LeaseStatus) time.Time {
+func (r *Report) endOf(l *relays.LeaseStatus) time.Time {
 	if l.AliveUntil.After(r.At) {
 		return time.Time{}
 	}
 	return l.AliveUntil
 }
 
-func (r *Report) addStream(c Config, s outbox.Status) {
+func (r *Report) addStream(c Config, s relays.Status) {
 	failure := s.StreamError
 	if c.isNATSAway() {
 		failure = c.NATSError.Error()
@@ -100,7 +100,7 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 			Name: StreamUnavailable,
 			Text: fmt.Sprintf("cannot read the state of stream %s: %s", stream.Name, failure),
 		}
-		if failure == outbox.StreamMissing {
+		if failure == relays.StreamMissing {
 			unavailable.Cure = cmp.Or(lagCure(r, RelayStopped, RelayRefused, RelayBlocked), busyCure(s.Relay))
 		}
 		r.add(unavailable)
@@ -142,7 +142,7 @@ func lagCure(r *Report, reasons ...Name) string {
 }
 
 // busyCure returns the cure of a lag behind a relay that works. "": it does not.
-func busyCure(l *outbox.LeaseStatus) string {
+func busyCure(l *relays.LeaseStatus) string {
 	if l == nil || !l.Alive || l.Note != "" {
 		return ""
 	}

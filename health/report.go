@@ -11,11 +11,11 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 //go:embed sql/now.sql
@@ -27,7 +27,7 @@ type Report struct {
 	At         time.Time         `json:"at"`         // by the database's clock
 	PostgreSQL string            `json:"postgresql"` // its version
 	Schema     int64             `json:"schema"`     // number of the last migration that is applied
-	Outbox     outbox.Status     `json:"outbox"`
+	Outbox     relays.Status     `json:"outbox"`
 	Projection Projection        `json:"projection"`
 	Dispatcher dispatcher.Status `json:"dispatcher"`
 	// Subscribers are at most 100 subscribers of the feed, the furthest behind, by name. Consumers of the stream are in

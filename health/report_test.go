@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -106,7 +107,7 @@ var conditionTests = map[health.Name]conditionTest{
 			b.createStream(js, c.Stream)
 			stop()
 			b.await("a replica to be behind", func() bool {
-				s, err := outbox.ReadStatus(b.t.Context(), b.db, js, c.Stream)
+				s, err := relays.ReadStatus(b.t.Context(), b.db, js, c.Stream)
 				return err == nil && s.Stream != nil && len(s.Stream.Behind) == 1
 			})
 		},

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -216,7 +217,7 @@ func (b *bundle) state() jetstream.StreamState {
 // generation returns that of the relay's newest cursor row, 0 if it has none.
 func (b *bundle) generation() int {
 	b.t.Helper()
-	s, err := outbox.ReadStatus(b.ctx(), b.pool, nil, outbox.StreamConfig{})
+	s, err := relays.ReadStatus(b.ctx(), b.pool, nil, outbox.StreamConfig{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -332,9 +333,9 @@ func (b *bundle) awaitNote(text string) {
 	})
 }
 
-func (b *bundle) status() outbox.Status {
+func (b *bundle) status() relays.Status {
 	b.t.Helper()
-	s, err := outbox.ReadStatus(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
+	s, err := relays.ReadStatus(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
@@ -92,7 +93,7 @@ func (c Config) Validate() error {
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
-		c.Name = hostAndProcess()
+		c.Name = relays.HostAndProcess()
 	}
 	if c.LeaseTTL == 0 {
 		c.LeaseTTL = defaultLeaseTTL

@@ -1,7 +1,6 @@
 package outbox_test
 
 import (
-	"cmp"
 	"errors"
 	"net/url"
 	"strings"
@@ -51,16 +50,7 @@ func TestConnectionThatBuffersIsRefused(t *testing.T) {
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	relay := ledgertest.URL(t, "relay")
-	other := map[string]string{
-		"sql/discard.sql":       ledgertest.URLAs(t, relay, "operator"),
-		"sql/unpark.sql":        ledgertest.URLAs(t, relay, "operator"),
-		"sql/state_retry.sql":   ledgertest.URLAs(t, relay, "operator"),
-		"sql/state_discard.sql": ledgertest.URLAs(t, relay, "operator"),
-		"sql/unpark_all.sql":    ledgertest.URLAs(t, relay, ledgertest.Owner), // of a rebase
-	}
-	plantest.PrepareAs(t, func(file string) string {
-		return cmp.Or(other[file], relay)
-	})
+	plantest.PrepareAs(t, func(string) string { return relay })
 }
 
 // A connection with wrong credentials stays closed; the relay returns an error instead of waiting.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -91,7 +92,7 @@ func TestRefusedCopyStaysRefused(t *testing.T) {
 	original.check()
 	relay.end()
 
-	if err := outbox.RebuildStream(t.Context(), restored.pool, restored.js, nil); err != nil {
+	if err := relays.RebuildStream(t.Context(), restored.pool, restored.js, nil); err != nil {
 		t.Fatal(err)
 	}
 	restored.relay(smallPages)

@@ -42,7 +42,7 @@
 //   - An event is repeated on the stream, with the same ce-id, only after the stream has lost messages and after a
 //     rebase. Then a stretch is repeated in the same order.
 //   - An event that cannot be published, because it exceeds a limit of the server or the stream, does not delay other
-//     events. [RetryParked] publishes it later.
+//     events. taskledger retry parked publishes it later.
 //   - An open transaction delays no event of another transaction, see package internal/feed.
 //
 // If the feed's audit finds that an event was missed, which is a defect of this module, the relay publishes the event

@@ -28,9 +28,6 @@ func (e *ForeignWriterError) Error() string {
 		e.Seq, e.ID, stream.Name, e.Reason)
 }
 
-// causeStore is the cause of a note after an error for which isStoreFailure returns true.
-const causeStore = "store"
-
 // isStoreFailure reports whether JetStream does not store messages although the connection is open: it gave no
 // acknowledgement, or refused messages for a reason other than a full stream.
 func isStoreFailure(err error) bool {

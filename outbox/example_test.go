@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -48,7 +49,7 @@ func ExampleReadStatus() {
 			log.Fatal(err)
 		}
 	}
-	status, err := outbox.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
+	status, err := relays.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -37,7 +37,6 @@ const MaxDelay = maxDelay
 
 // Statements that are tested.
 var (
-	WaitingSQL  = waitingSQL
 	EventsAtSQL = eventsAtSQL
 )
 

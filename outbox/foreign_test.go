@@ -15,6 +15,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -113,7 +114,7 @@ func TestForeignWriter(t *testing.T) {
 }
 
 // refusal returns the lease of a relay that refused, which the status must report with the reason.
-func (b *bundle) refusal(why string) outbox.LeaseStatus {
+func (b *bundle) refusal(why string) relays.LeaseStatus {
 	b.t.Helper()
 	r := b.status().Relay
 	if r == nil || !r.Refused || r.Alive || r.NoteSince.IsZero() || !strings.Contains(r.Note, why) {

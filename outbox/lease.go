@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +13,7 @@ import (
 
 	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -48,15 +47,6 @@ func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
 	}
 }
 
-// hostAndProcess returns a name of this process for operators.
-func hostAndProcess() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s-%d", host, os.Getpid())
-}
-
 // setNote sets why the holder cannot work, "" if it can, and requests that it be written at once. Before the first
 // call, the last holder's note stays.
 func (l *lease) setNote(why string) { l.set(leases.Note{Text: why}) }
@@ -65,7 +55,7 @@ func (l *lease) setNote(why string) { l.set(leases.Note{Text: why}) }
 func (l *lease) setError(err error) {
 	n := leases.Note{Text: err.Error()}
 	if isStoreFailure(err) {
-		n.Cause = causeStore
+		n.Cause = relays.CauseStore
 	}
 	l.set(n)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -115,7 +116,7 @@ func TestLeasesFromBeforeAStepOfTheClock(t *testing.T) {
 		  ('relay', 'killed/relay', now() + interval '3 hours', now() + interval '3 hours', '1 s', null),
 		  ('worker/killed', 'killed', now() + interval '3 hours', now() + interval '3 hours', '1 s',
 		   '{"kinds":["coupon.send"]}')`)
-	status, err := outbox.ReadStatus(b.ctx(), b.pool, nil, outbox.StreamConfig{})
+	status, err := relays.ReadStatus(b.ctx(), b.pool, nil, outbox.StreamConfig{})
 	if err != nil || status.Relay == nil || status.Relay.Alive {
 		t.Errorf("the lease of the killed relay: %+v, %v, want that it is not alive", status.Relay, err)
 	}

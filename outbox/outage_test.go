@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -95,7 +96,7 @@ func TestNATSRestartsUnderLoad(t *testing.T) {
 
 // published returns the last sequence of the stream, 0 if there is no stream.
 func (b *bundle) published() uint64 {
-	s, err := outbox.ReadStatus(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
+	s, err := relays.ReadStatus(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -203,23 +204,23 @@ func (b *bundle) operate() {
 		values (1, 0, 0, 'enqueued', 'a..b', 'odd')`)
 	isParked := func() bool { return len(b.parked()) == 1 }
 	b.await("the event is parked", isParked)
-	all, err := outbox.ReadParked(b.ctx(), b.pool, 0, 10)
+	all, err := relays.ReadParked(b.ctx(), b.pool, 0, 10)
 	if err != nil || len(all) != 1 {
 		b.t.Fatalf("parked: %+v, %v", all, err)
 	}
 	positions := []ledger.Position{all[0].Position}
-	if err := outbox.RetryParked(b.ctx(), b.pool, positions, "alice", "it's \\ odd"); err != nil {
+	if err := relays.RetryParked(b.ctx(), b.pool, positions, "alice", "it's \\ odd"); err != nil {
 		b.t.Fatal(err)
 	}
 	b.await("the event is parked again", isParked)
-	if err := outbox.DiscardParked(b.ctx(), b.pool, positions, "", ""); err != nil {
+	if err := relays.DiscardParked(b.ctx(), b.pool, positions, "", ""); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
+	if err := relays.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
 		b.t.Fatal(err)
 	}
 	b.await("another generation", func() bool { return b.generation() == 2 })
-	if d, err := outbox.ReadStream(b.ctx(), b.pool, b.js, outbox.StreamConfig{}); err != nil || !d.IsOwn {
+	if d, err := relays.ReadStream(b.ctx(), b.pool, b.js, outbox.StreamConfig{}); err != nil || !d.IsOwn {
 		b.t.Errorf("stream: %+v, %v", d, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -176,7 +177,7 @@ func TestParkedEventsAreRetried(t *testing.T) {
 	r := b.relay(smallStream)
 	large := []ledger.Enqueued{b.enqueueLarge("large-1", 250<<10), b.enqueueLarge("large-2", 250<<10)}
 	b.awaitPublished()
-	all, err := outbox.ReadParked(b.ctx(), b.pool, 0, 10)
+	all, err := relays.ReadParked(b.ctx(), b.pool, 0, 10)
 	if err != nil || len(all) != 2 || all[0].Key != large[0].Key || all[0].Position != large[0].Position ||
 		all[0].Version != 1 || all[0].ParkedAt.IsZero() || all[0].Reason == "" {
 		t.Fatalf("parked: %+v, %v", all, err)
@@ -184,7 +185,7 @@ func TestParkedEventsAreRetried(t *testing.T) {
 	positions := []ledger.Position{large[1].Position, large[0].Position}
 	retry := func() {
 		t.Helper()
-		if err := outbox.RetryParked(b.ctx(), b.pool, positions, "alice", "max bytes raised"); err != nil {
+		if err := relays.RetryParked(b.ctx(), b.pool, positions, "alice", "max bytes raised"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,11 +224,11 @@ func TestParkedEventsAreDiscarded(t *testing.T) {
 	large := b.enqueueLarge("large", 250<<10)
 	b.awaitPublished()
 	pool := ledgertest.As(t, b.pool, "operator")
-	err := outbox.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position, 999}, "alice", "")
+	err := relays.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position, 999}, "alice", "")
 	if !errors.Is(err, subscribers.ErrNotParked) || len(b.parked()) != 1 {
 		t.Errorf("one of two is not parked: %v, parked: %v", err, b.parked())
 	}
-	if err := outbox.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position}, "alice", "no need"); err != nil {
+	if err := relays.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position}, "alice", "no need"); err != nil {
 		t.Fatal(err)
 	}
 	b.awaitPublished()
@@ -259,20 +260,20 @@ func TestDiscardedEventsStayDiscarded(t *testing.T) {
 	b.await("both events are parked", func() bool { return len(b.parked()) == 2 })
 	positions := []ledger.Position{large.Position, ledger.Position(odd)}
 	pool := ledgertest.As(t, b.pool, "operator")
-	if err := outbox.RetryParked(b.ctx(), pool, positions, "alice", ""); err != nil {
+	if err := relays.RetryParked(b.ctx(), pool, positions, "alice", ""); err != nil {
 		t.Fatal(err)
 	}
 	b.await("both events are parked again", func() bool { return len(b.parked()) == 2 })
-	if err := outbox.DiscardParked(b.ctx(), pool, positions, "alice", ""); err != nil {
+	if err := relays.DiscardParked(b.ctx(), pool, positions, "alice", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := outbox.RetryParked(b.ctx(), pool, positions, "alice", ""); !errors.Is(err, subscribers.ErrNotParked) {
+	if err := relays.RetryParked(b.ctx(), pool, positions, "alice", ""); !errors.Is(err, subscribers.ErrNotParked) {
 		t.Errorf("retry of discarded events: %v, want ErrNotParked", err)
 	}
 	b.awaitPublished()
 	r.end()
 	b.relay(smallStream)
-	if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
+	if err := relays.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
 		t.Fatal(err)
 	}
 	b.await("the generation is 2", func() bool { return b.generation() == 2 })

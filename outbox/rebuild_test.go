@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -57,7 +58,7 @@ func TestRebuildWithoutTheRight(t *testing.T) {
 	created := b.stream().CachedInfo().Created
 	_, few := connect("few")
 	operator := ledgertest.As(t, b.pool, "operator")
-	err = outbox.RebuildStream(b.ctx(), operator, few, &outbox.RebuildOptions{Actor: "alice"})
+	err = relays.RebuildStream(b.ctx(), operator, few, &relays.RebuildOptions{Actor: "alice"})
 	if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), "STREAM.DELETE.LEDGER") {
 		t.Errorf("error %v, want the missing right", err)
 	}
@@ -97,7 +98,7 @@ func TestRecordOfARebuiltStream(t *testing.T) {
 	b.enqueue("coupon.send", "order-", 100)
 	b.awaitPublished()
 	for i := range 2 {
-		if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, &outbox.RebuildOptions{Actor: "alice"}); err != nil {
+		if err := relays.RebuildStream(b.ctx(), b.pool, b.js, &relays.RebuildOptions{Actor: "alice"}); err != nil {
 			t.Fatal(err)
 		}
 		if n := b.openRebuilds(); n != 0 {
@@ -127,7 +128,7 @@ func TestRebuildIsNoFailure(t *testing.T) {
 	b.enqueue("coupon.send", "order-", 100)
 	b.awaitPublished()
 	for i := range 3 {
-		if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
+		if err := relays.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
 			t.Fatal(err)
 		}
 		b.enqueueBatches("coupon.send", fmt.Sprintf("later-%d-", i), 50, 1)
@@ -155,11 +156,11 @@ func TestSubscribersAreMadeAgain(t *testing.T) {
 	if _, err := b.js.CreateConsumer(b.ctx(), stream.Name, made); err != nil {
 		t.Fatal(err)
 	}
-	before, err := outbox.ReadStream(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
+	before, err := relays.ReadStream(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
 	if err != nil || len(before.Subscribers) != 1 {
 		t.Fatalf("before: %+v, %v", before, err)
 	}
-	if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
+	if err := relays.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
 		t.Fatal(err)
 	}
 	b.await("the stream has the events again", func() bool { return b.published() == 3+2 })
@@ -170,7 +171,7 @@ func TestSubscribersAreMadeAgain(t *testing.T) {
 	if got := again.CachedInfo().NumPending; got != 3 { // without the record of the act, which is no business
 		t.Errorf("%d messages wait for it, want 3", got)
 	}
-	after, err := outbox.ReadStream(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
+	after, err := relays.ReadStream(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

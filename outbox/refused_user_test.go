@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -55,14 +56,14 @@ func TestRelayWithTheWrongUser(t *testing.T) {
 }
 
 // note returns the state of the relay's lease.
-func (b *bundle) note() outbox.LeaseStatus {
+func (b *bundle) note() relays.LeaseStatus {
 	b.t.Helper()
-	s, err := outbox.ReadStatus(b.ctx(), b.pool, nil, outbox.StreamConfig{})
+	s, err := relays.ReadStatus(b.ctx(), b.pool, nil, outbox.StreamConfig{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	if s.Relay == nil {
-		return outbox.LeaseStatus{}
+		return relays.LeaseStatus{}
 	}
 	return *s.Relay
 }

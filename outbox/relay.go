@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loglimit"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -72,11 +73,11 @@ func New(c Config) (*Relay, error) {
 // Run works, or stands by while another relay works, until ctx is done. Then it finishes the page that it is
 // publishing, releases the lease and returns nil.
 //
-// Run retries forever while PostgreSQL or NATS is unavailable; [Hook].RelayFailed and [ReadStatus] report it. It
+// Run retries forever while PostgreSQL or NATS is unavailable; [Hook].RelayFailed and taskledger status report it. It
 // returns an error if it must not or cannot continue: a [feed.IsRefusal], a [*ForeignWriterError], a
 // [*ForeignStreamError], a [*CopyError], or an error that wraps [ledger.ErrNotMigrated]. If the connection to NATS is
 // closed, for example because of wrong credentials, the error wraps [nats.ErrConnectionClosed] and the reason. Run
-// writes the error into the lease, where [ReadStatus] reads it. A new relay may run after the cause is gone.
+// writes the error into the lease, where taskledger status reads it. A new relay may run after the cause is gone.
 func (r *Relay) Run(ctx context.Context) error {
 	publisher, err := stream.NewPublisher(r.config.NATS)
 	if err != nil {
@@ -199,7 +200,8 @@ func (r *Relay) explain(err error) error {
 		return fmt.Errorf("%w: %w", nats.ErrConnectionClosed, cmp.Or(last, err))
 	case errors.Is(err, nats.ErrReconnectBufExceeded):
 		return fmt.Errorf("not connected to NATS: %w", cmp.Or(last, nats.ErrDisconnected))
-	case isUnanswered(err) && !errors.Is(err, ledger.ErrUnavailable) && errors.Is(last, nats.ErrPermissionViolation):
+	case relays.IsUnanswered(err) && !errors.Is(err, ledger.ErrUnavailable) &&
+		errors.Is(last, nats.ErrPermissionViolation):
 		return &refusedUserError{err: last}
 	}
 	return err

@@ -18,7 +18,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/operation"
-	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -190,9 +190,9 @@ type replaying struct {
 
 // begin finds out how far the replay has progressed.
 func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
-	var installation string
-	if _, err := queryRow(ctx, c.DB, installationSQL, nil, &installation); err != nil {
-		return nil, pgerr.Explain("read the installation", err)
+	installation, err := relays.Installation(ctx, c.DB)
+	if err != nil {
+		return nil, err
 	}
 	if c.Rate == 0 {
 		c.Rate = defaultReplayRate
@@ -206,14 +206,14 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 		rule := "no stream has it: make one, such as: nats stream add REPLAY --subjects " + c.Subject + " --defaults"
 		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
 	case err != nil:
-		return r, fmt.Errorf("find the stream of subject %q: %w", c.Subject, explainRequest(c.JetStream, err))
+		return r, fmt.Errorf("find the stream of subject %q: %w", c.Subject, relays.ExplainRequest(c.JetStream, err))
 	case name == stream.Name:
 		rule := "belongs to the stream " + stream.Name + ", which has new events: choose another subject"
 		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
 	}
 	of, err := c.JetStream.Stream(ctx, name)
 	if err != nil {
-		return r, fmt.Errorf("open stream %s: %w", name, explainRequest(c.JetStream, err))
+		return r, fmt.Errorf("open stream %s: %w", name, relays.ExplainRequest(c.JetStream, err))
 	}
 	if rule := replayRule(of.CachedInfo().Config); rule != "" {
 		rule = "belongs to the stream " + name + ", " + rule
@@ -224,7 +224,7 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 		return r, nil
 	}
 	if err != nil {
-		return r, fmt.Errorf("read stream %s: %w", name, explainRequest(c.JetStream, err))
+		return r, fmt.Errorf("read stream %s: %w", name, relays.ExplainRequest(c.JetStream, err))
 	}
 	return r, r.resume(newest)
 }
@@ -331,7 +331,7 @@ func (r *replaying) send(ctx context.Context, m *nats.Msg) error {
 	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
 		return &ReplaySubjectError{Subject: r.config.Subject, Replay: r.done.ID}
 	case err != nil:
-		return fmt.Errorf("%w: run the same replay again to continue", explainRequest(r.config.JetStream, err))
+		return fmt.Errorf("%w: run the same replay again to continue", relays.ExplainRequest(r.config.JetStream, err))
 	}
 	fault.Point(fault.ReplayPublished)
 	r.last = ack.Sequence

@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -87,10 +88,11 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 	}
 	var installation string
 	begin := func(ctx context.Context) (time.Duration, error) {
-		if _, err := queryRow(ctx, c.DB, installationSQL, nil, &installation); err != nil {
-			return 0, pgerr.Explain("read the installation", err)
+		var err error
+		if installation, err = relays.Installation(ctx, c.DB); err != nil {
+			return 0, err
 		}
-		_, _, err := s.ensure(ctx) // before the first event, so that the program finds its consumer
+		_, _, err = s.ensure(ctx) // before the first event, so that the program finds its consumer
 		return 0, err
 	}
 	if err := s.retryUntilDone(ctx, begin); err != nil {

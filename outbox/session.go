@@ -15,12 +15,12 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
 var (
-	//go:embed sql/installation.sql
-	installationSQL string
 	//go:embed sql/server_run.sql
 	serverRunSQL string
 )
@@ -89,7 +89,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	var installation, run string
-	if _, err := queryRow(ctx, c.DB, serverRunSQL, nil, &installation, &run); err != nil {
+	if _, err := pgquery.Row(ctx, c.DB, serverRunSQL, nil, &installation, &run); err != nil {
 		return pgerr.Explain("read the installation", err)
 	}
 	s.encoder = encoder{db: c.DB, source: stream.Source(installation)}
@@ -133,7 +133,7 @@ func (s *session) raiseLimit(ctx context.Context) error {
 	}
 	r.isLimitRefused = true
 	r.config.Logger.WarnContext(ctx, "cannot raise the limit of the stream: give the user relay the permissions of "+
-		"taskledger nats-config, or: nats stream edit LEDGER --max-bytes", "error", explainRequest(r.js, err))
+		"taskledger nats-config, or: nats stream edit LEDGER --max-bytes", "error", relays.ExplainRequest(r.js, err))
 	return nil
 }
 

@@ -225,10 +225,10 @@ func (s *session) explain(ctx context.Context, messages map[uint64]stream.Messag
 	db := s.relay.config.DB
 	var switched *int64
 	var start time.Time
-	if _, err := queryRow(ctx, db, switchedSQL, nil, &switched); err != nil {
+	if _, err := pgquery.Row(ctx, db, switchedSQL, nil, &switched); err != nil {
 		return pgerr.Explain("read when the database failed over", err)
 	}
-	if _, err := queryRow(ctx, db, serverStartSQL, nil, pgquery.Micros(&start)); err != nil {
+	if _, err := pgquery.Row(ctx, db, serverStartSQL, nil, pgquery.Micros(&start)); err != nil {
 		return pgerr.Explain("read when the server started", err)
 	}
 	for _, seq := range slices.Sorted(maps.Keys(messages)) {

@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -119,7 +120,7 @@ func (c Config) relayOrNone() service {
 	return service{"stream", func(ctx context.Context, log *slog.Logger) error {
 		log.InfoContext(ctx, "the stream is off: no relay runs")
 		for {
-			if err := outbox.TurnOff(ctx, c.DB); err != nil {
+			if err := relays.TurnOff(ctx, c.DB); err != nil {
 				return err
 			}
 			if loop.Sleep(ctx, offEvery) != nil {

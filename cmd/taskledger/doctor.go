@@ -20,6 +20,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -258,7 +259,7 @@ func (d *diagnosis) examineNATS(ctx context.Context, a *app, pool *pgxpool.Pool,
 	d.check("max_payload", js.Conn().MaxPayload() >= 256<<10+roomForHeaders, levelWarning,
 		"raise max_payload of NATS, or lower max_args_bytes: larger events are parked",
 		count(js.Conn().MaxPayload())+" bytes")
-	status, err := outbox.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
+	status, err := relays.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
 	if err == nil && status.IsOff {
 		d.ok("stream", "off: taskledger serve --stream off")
 		return

@@ -20,6 +20,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/subscribers"
@@ -166,7 +167,7 @@ func describe(err error) *failure {
 			f.hint = "run it again as another task: taskledger clone " + shellKey(transition.Key) + " --as BIZ_ID"
 		}
 	case errors.As(err, &conflict),
-		errors.As(err, &subscribed), errors.Is(err, outbox.ErrStreamOff), errors.Is(err, ledger.ErrRetryTransaction):
+		errors.As(err, &subscribed), errors.Is(err, relays.ErrStreamOff), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict

@@ -11,9 +11,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
@@ -21,14 +21,14 @@ func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) er
 	if err != nil {
 		return err
 	}
-	all, next, err := cutPage(f.limit, func(limit int) ([]outbox.Parked, error) {
-		return outbox.ReadParked(ctx, pool, after, limit)
-	}, func(p outbox.Parked) ledger.Position { return p.Position })
+	all, next, err := cutPage(f.limit, func(limit int) ([]relays.Parked, error) {
+		return relays.ReadParked(ctx, pool, after, limit)
+	}, func(p relays.Parked) ledger.Position { return p.Position })
 	if err != nil {
 		return err
 	}
 	list := struct {
-		Parked []outbox.Parked `json:"parked"`
+		Parked []relays.Parked `json:"parked"`
 		Next   ledger.Position `json:"next,omitempty"`
 	}{all, next}
 	if err := printList(a, list, all, func(w io.Writer) {
@@ -49,7 +49,7 @@ func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) er
 	case len(all) == 0:
 		fmt.Fprintln(a.stderr, "no parked events")
 	case a.config.output == formatTable:
-		fmt.Fprintln(a.stderr, outbox.ParkedCure)
+		fmt.Fprintln(a.stderr, relays.ParkedCure)
 	}
 	noteNext(a, next)
 	return nil
@@ -61,7 +61,7 @@ func showParked(ctx context.Context, a *app, pool *pgxpool.Pool, args []string) 
 	if err != nil {
 		return err
 	}
-	found, err := outbox.ReadParked(ctx, pool, positions[0]-1, 1)
+	found, err := relays.ReadParked(ctx, pool, positions[0]-1, 1)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func showParked(ctx context.Context, a *app, pool *pgxpool.Pool, args []string) 
 	return a.print(found[0], func(w io.Writer) { renderParked(w, found[0]) })
 }
 
-func renderParked(w io.Writer, p outbox.Parked) {
+func renderParked(w io.Writer, p relays.Parked) {
 	renderFields(w,
 		[2]string{"position", strconv.FormatInt(int64(p.Position), 10)},
 		[2]string{"task", plain(p.Key.String())},
@@ -83,7 +83,7 @@ func renderParked(w io.Writer, p outbox.Parked) {
 }
 
 // parkedCure returns the commands that end the condition of a parked event.
-func parkedCure(p outbox.Parked) string {
+func parkedCure(p relays.Parked) string {
 	cure := fmt.Sprintf("taskledger cancel %s, unless the task has ended; then: taskledger discard parked %d",
 		shellKey(p.Key), p.Position)
 	if p.Key.Validate() == nil {
@@ -95,8 +95,8 @@ func parkedCure(p outbox.Parked) string {
 // unpark is an act on parked events: of the stream, and of a task that a subscriber has not handled.
 type unpark struct {
 	done         string // past participle of the act
-	ofStream     func(context.Context, outbox.DB, []ledger.Position, string, string) error
-	ofSubscriber func(ctx context.Context, db outbox.DB, name string, k ledger.Key, actor, reason string) (int, error)
+	ofStream     func(context.Context, relays.DB, []ledger.Position, string, string) error
+	ofSubscriber func(ctx context.Context, db relays.DB, name string, k ledger.Key, actor, reason string) (int, error)
 	isAwaited    bool          // it waits for the program of the subscriber
 	wait         time.Duration // how long
 }
@@ -110,7 +110,7 @@ type unparkFlags struct {
 
 func newRetryParkedCommand(a *app) *cobra.Command {
 	u := &unpark{
-		done: "retried", ofStream: outbox.RetryParked,
+		done: "retried", ofStream: relays.RetryParked,
 		ofSubscriber: subscribers.RetryParked,
 		isAwaited:    true, wait: 10 * time.Second,
 	}
@@ -145,7 +145,7 @@ subscriber. Later events of the task are handled. A rebuild of its tables leaves
 		Example: "  taskledger discard parked 4711 --reason 'written by mistake'\n" +
 			"  taskledger discard parked --subscriber coupons coupon.send order-17 --reason 'test data'",
 	}, &unpark{
-		done: "discarded", ofStream: outbox.DiscardParked,
+		done: "discarded", ofStream: relays.DiscardParked,
 		ofSubscriber: subscribers.DiscardParked,
 	})
 }
@@ -245,7 +245,7 @@ func addDryRunFlag(cmd *cobra.Command, dryRun *bool) {
 func checkParked(ctx context.Context, pool *pgxpool.Pool) func([]ledger.Position) error {
 	return func(positions []ledger.Position) error {
 		for _, p := range positions {
-			found, err := outbox.ReadParked(ctx, pool, p-1, 1)
+			found, err := relays.ReadParked(ctx, pool, p-1, 1)
 			if err != nil {
 				return err
 			}
@@ -261,7 +261,7 @@ func checkParked(ctx context.Context, pool *pgxpool.Pool) func([]ledger.Position
 func eachParked(ctx context.Context, pool *pgxpool.Pool, act func([]ledger.Position) error) (n int, err error) {
 	var last ledger.Position
 	for {
-		found, err := outbox.ReadParked(ctx, pool, last, outbox.MaxParked)
+		found, err := relays.ReadParked(ctx, pool, last, relays.MaxParked)
 		if err != nil || len(found) == 0 {
 			return n, err
 		}

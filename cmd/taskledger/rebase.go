@@ -13,6 +13,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	record "github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -81,7 +82,7 @@ func rebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags) erro
 // doRebase returns the new installation, "" for the old one.
 func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, plan feed.RebasePlan) (string, error) {
 	if f.newInstallation {
-		s, err := outbox.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
+		s, err := relays.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
 		if err != nil {
 			return "", err
 		}
@@ -94,7 +95,7 @@ func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, pl
 	finish := func(ctx context.Context, tx pgx.Tx) (err error) {
 		installation = ""
 		if plan.Needed {
-			err = errors.Join(projector.Reset(ctx, tx), outbox.ForgetParked(ctx, tx))
+			err = errors.Join(projector.Reset(ctx, tx), relays.ForgetParked(ctx, tx))
 		}
 		if err == nil && f.newInstallation {
 			installation, err = feed.RenewInstallation(ctx, tx)

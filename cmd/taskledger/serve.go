@@ -15,6 +15,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/sdnotify"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
@@ -254,7 +255,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if err := migrations.Check(ctx, a.config.databaseURL); err != nil {
 		return err
 	}
-	if err := outbox.CheckRole(ctx, pool); err != nil {
+	if err := relays.CheckRole(ctx, pool); err != nil {
 		return err
 	}
 	if sealed != nil {

@@ -12,18 +12,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/pgpool"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/outbox"
 )
 
 // shownStream is the state of the stream as JSON.
 type shownStream struct {
-	Stream *outbox.StreamDetail `json:"stream"` // null: it does not exist
+	Stream *relays.StreamDetail `json:"stream"` // null: it does not exist
 }
 
 // showStream prints the stream.
 func showStream(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	return a.onStream(ctx, pool, func(ctx context.Context, pool *pgxpool.Pool, js streams) error {
-		d, err := outbox.ReadStream(ctx, pool, js, outbox.StreamConfig{})
+		d, err := relays.ReadStream(ctx, pool, js, outbox.StreamConfig{})
 		if err != nil {
 			return err
 		}
@@ -58,7 +59,7 @@ func (a *app) onStream(
 	return f(ctx, pool, js)
 }
 
-func renderStream(w io.Writer, d *outbox.StreamDetail) {
+func renderStream(w io.Writer, d *relays.StreamDetail) {
 	if d == nil {
 		fmt.Fprintln(w, "there is no stream LEDGER; a relay makes it")
 		return
@@ -89,7 +90,7 @@ func renderStream(w io.Writer, d *outbox.StreamDetail) {
 }
 
 func newRebuildStreamCommand(a *app) *cobra.Command {
-	var o outbox.RebuildOptions
+	var o relays.RebuildOptions
 	var yes, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "stream",
@@ -123,14 +124,14 @@ First make sure that no relay works on a copy of this database.`,
 
 // rebuiltStream is the result of rebuild stream.
 type rebuiltStream struct {
-	Deleted *outbox.StreamDetail `json:"deleted"` // null: there was no stream
+	Deleted *relays.StreamDetail `json:"deleted"` // null: there was no stream
 	DryRun  bool                 `json:"dry_run"`
 }
 
 func rebuildStream(
-	ctx context.Context, a *app, pool *pgxpool.Pool, js streams, o outbox.RebuildOptions, yes bool,
+	ctx context.Context, a *app, pool *pgxpool.Pool, js streams, o relays.RebuildOptions, yes bool,
 ) error {
-	before, err := outbox.ReadStream(ctx, pool, js, outbox.StreamConfig{})
+	before, err := relays.ReadStream(ctx, pool, js, outbox.StreamConfig{})
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func rebuildStream(
 		})
 	}
 	renderSubscribers(a.stderr, before) // even if the command fails later
-	if err := outbox.RebuildStream(ctx, pool, js, &o); err != nil {
+	if err := relays.RebuildStream(ctx, pool, js, &o); err != nil {
 		return err
 	}
 	return a.print(rebuiltStream{before, false}, func(w io.Writer) {
@@ -151,7 +152,7 @@ func rebuildStream(
 }
 
 // renderSubscribers writes the commands that recreate the consumers of durable subscribers.
-func renderSubscribers(w io.Writer, d *outbox.StreamDetail) {
+func renderSubscribers(w io.Writer, d *relays.StreamDetail) {
 	if d == nil || len(d.Subscribers) == 0 {
 		return
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/rebuild"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 )
 
@@ -184,7 +184,7 @@ func awaitRetry(ctx context.Context, db ledger.DB, name string, k ledger.Key, wa
 }
 
 // countUnhandled returns the number of events of a task that a subscriber has parked, or at which it has stopped.
-func countUnhandled(ctx context.Context, db outbox.DB, name string, key ledger.Key, _, _ string) (int, error) {
+func countUnhandled(ctx context.Context, db relays.DB, name string, key ledger.Key, _, _ string) (int, error) {
 	s, err := subscribers.ReadState(ctx, db, name)
 	if err != nil {
 		return 0, err

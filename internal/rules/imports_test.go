@@ -25,6 +25,7 @@ var rules = []rule{
 		pkg: "/services",
 		may: []string{"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
 			"/health/...", "/metrics", "/internal/webhooks", "/internal/alarm", "/internal/archive",
+			"/internal/relays",
 			"/internal/archiver", "/internal/seal/...", "/internal/broker", "/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
 		reason: "the other door: it puts the services together, and no package of the library imports it",
@@ -103,7 +104,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/outbox",
-		may: []string{"/ledger", "/internal/abandon",
+		may: []string{"/internal/relays", "/ledger", "/internal/abandon",
 			"/internal/feed", "/internal/copies", "/internal/lease", "/internal/pgarray", "/internal/lists",
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
@@ -233,7 +234,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/health",
-		may: []string{"/internal/rebuild", "/internal/subscribers",
+		may: []string{"/internal/relays", "/internal/rebuild", "/internal/subscribers",
 			"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
 			"/internal/dispatcher", "/internal/scheduler", "/internal/operator", "/internal/webhooks",
 			"/internal/cache",
@@ -278,6 +279,13 @@ var rules = []rule{
 		may: []string{"/ledger", "/internal/fault", "/internal/feed", "/internal/loop", "/internal/operation",
 			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx},
 		reason: "tables are replaced in one way, whichever reader derives them",
+	},
+	{
+		pkg: "/internal/relays",
+		may: []string{"/ledger", "/internal/feed", "/internal/lease", "/internal/lists", "/internal/loop",
+			"/internal/operation", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream",
+			"/internal/subscribers", pgx, nats},
+		reason: "the relay and its stream are administered in one way, by those that do not run it too",
 	},
 	{
 		pkg: "/internal/subscribers",

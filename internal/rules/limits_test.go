@@ -11,12 +11,12 @@ import (
 	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	face "github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -58,7 +58,7 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 	"ledger.ReadPartitionWeights": after(ledger.ReadPartitionWeights, ""),
 	"ledger.ReadLimits":           after(ledger.ReadLimits, ""),
 	"operator.ReadPaused":         after(operator.ReadPaused, ""),
-	"outbox.ReadParked":           after(outbox.ReadParked, 0),
+	"outbox.ReadParked":           after(relays.ReadParked, 0),
 	"subscribers.ReadParked": func(ctx context.Context, limit int) error {
 		_, err := subscribers.ReadParked(ctx, nil, "mails", subscribers.EventName{}, limit)
 		return err

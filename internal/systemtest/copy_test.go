@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/dispatcher"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
@@ -67,7 +68,7 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 		if err := clone.refusal("relay", newRelay); !errors.As(err, &original) {
 			t.Fatalf("the relay of the copy ended with %v, want a refusal", err)
 		}
-		status, err := outbox.ReadStatus(t.Context(), clone.db, nil, outbox.StreamConfig{})
+		status, err := relays.ReadStatus(t.Context(), clone.db, nil, outbox.StreamConfig{})
 		if err != nil || status.Relay == nil || !status.Relay.Refused ||
 			!strings.Contains(status.Relay.Note, "copy of another one") {
 			t.Errorf("status of the copy: %+v, %v", status.Relay, err)
@@ -85,7 +86,7 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 	if n := r.count(`select count(*) from taskledger.event where type in ('released', 'interrupted')`); n != 0 {
 		t.Errorf("%d releases in the original", n)
 	}
-	status, err := outbox.ReadStatus(t.Context(), r.db, nil, outbox.StreamConfig{})
+	status, err := relays.ReadStatus(t.Context(), r.db, nil, outbox.StreamConfig{})
 	if err != nil || status.Relay == nil || !status.Relay.Alive || status.Relay.Refused || status.Relay.Note != "" {
 		t.Errorf("status of the original: %+v, %v", status.Relay, err)
 	}
@@ -110,7 +111,7 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 	if err := r.pg.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := outbox.RebuildStream(t.Context(), clone.db, clone.jetStream(), nil); err != nil {
+	if err := relays.RebuildStream(t.Context(), clone.db, clone.jetStream(), nil); err != nil {
 		t.Fatal(err)
 	}
 	clone.serve()
@@ -184,7 +185,7 @@ func TestDatabaseWithoutARelayRestarts(t *testing.T) {
 
 func turnOff(t *testing.T, d *depot) {
 	t.Helper()
-	if err := outbox.TurnOff(t.Context(), d.db); err != nil {
+	if err := relays.TurnOff(t.Context(), d.db); err != nil {
 		t.Fatal(err)
 	}
 }

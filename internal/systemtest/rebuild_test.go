@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -41,7 +42,7 @@ func TestRebuiltStreamLosesAndDoublesNothing(t *testing.T) {
 	}
 	<-running
 	js := d.jetStream()
-	before, err := outbox.ReadStream(t.Context(), d.db, js, outbox.StreamConfig{})
+	before, err := relays.ReadStream(t.Context(), d.db, js, outbox.StreamConfig{})
 	if err != nil || before == nil || !before.IsOwn || len(before.Drift) > 0 {
 		t.Fatalf("before: %+v, %v", before, err)
 	}
@@ -52,19 +53,19 @@ func TestRebuiltStreamLosesAndDoublesNothing(t *testing.T) {
 
 	stop := make(chan struct{})
 	producers := d.produce(stop, time.Millisecond, parcel)
-	err = outbox.RebuildStream(t.Context(), d.db, js, &outbox.RebuildOptions{Actor: "alice", Reason: "test"})
+	err = relays.RebuildStream(t.Context(), d.db, js, &relays.RebuildOptions{Actor: "alice", Reason: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.await("the relay to make the stream", func() bool {
-		after, err := outbox.ReadStream(t.Context(), d.db, js, outbox.StreamConfig{})
+		after, err := relays.ReadStream(t.Context(), d.db, js, outbox.StreamConfig{})
 		return err == nil && after != nil && after.Created.After(before.Created)
 	})
 	close(stop)
 	producers.Wait()
 	openGate()
 
-	after, err := outbox.ReadStream(t.Context(), d.db, js, outbox.StreamConfig{})
+	after, err := relays.ReadStream(t.Context(), d.db, js, outbox.StreamConfig{})
 	if err != nil || !after.Created.After(before.Created) || len(after.Subscribers) > 0 {
 		t.Errorf("after: %+v, %v", after, err)
 	}

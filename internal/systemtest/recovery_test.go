@@ -19,6 +19,7 @@ import (
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -405,7 +406,7 @@ func TestBackupWithoutWAL(t *testing.T) {
 					!strings.Contains(err.Error(), "taskledger rebuild stream") {
 					t.Fatalf("the relay ended with %v, want a refusal with its cure", err)
 				}
-				err := outbox.RebuildStream(t.Context(), r.pool("relay", "operator"), r.jetStream(), nil)
+				err := relays.RebuildStream(t.Context(), r.pool("relay", "operator"), r.jetStream(), nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
@@ -217,7 +218,7 @@ func (g *guarded) operate(begun <-chan struct{}) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	if _, err := outbox.ReadStatus(g.t.Context(), g.db, js, room); err != nil {
+	if _, err := relays.ReadStatus(g.t.Context(), g.db, js, room); err != nil {
 		g.t.Fatal(err)
 	}
 }

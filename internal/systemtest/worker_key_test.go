@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -58,9 +59,9 @@ func TestRelayWithAWrongKeyReportsTheCure(t *testing.T) {
 		}
 	}
 	db := g.pool("operator")
-	await := func(what string, holds func(outbox.Status) bool) {
+	await := func(what string, holds func(relays.Status) bool) {
 		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-			status, err := outbox.ReadStatus(t.Context(), db, nil, outbox.StreamConfig{})
+			status, err := relays.ReadStatus(t.Context(), db, nil, outbox.StreamConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,12 +75,12 @@ func TestRelayWithAWrongKeyReportsTheCure(t *testing.T) {
 	}
 	stop := run("relay") // creates the stream
 	ledgertest.Enqueue(t, g.pool("producer"), ledgertest.Key(t, "coupon.send/1"), "")
-	await("published", func(s outbox.Status) bool { return s.Relay != nil && s.Waiting == 0 && s.Generation > 0 })
+	await("published", func(s relays.Status) bool { return s.Relay != nil && s.Waiting == 0 && s.Generation > 0 })
 	stop()
 	stop = run("worker")
 	defer stop()
 	ledgertest.Enqueue(t, g.pool("producer"), ledgertest.Key(t, "coupon.send/2"), "")
-	await("the cure in the status", func(s outbox.Status) bool {
+	await("the cure in the status", func(s relays.Status) bool {
 		return s.Relay != nil && !s.Relay.IsStoreFailure &&
 			strings.Contains(s.Relay.Note, "key of the user relay of taskledger nats-config")
 	})

@@ -1,12 +1,15 @@
-package outbox
+package relays
 
 import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
+	"os"
 
 	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -23,17 +26,26 @@ const causeOff = "off"
 // of it. It commits, and changes nothing while a relay is alive. A relay that starts turns the stream on, and publishes
 // the events since then.
 func TurnOff(ctx context.Context, db ledger.DB) error {
-	return leases.TurnOffRelay(ctx, db, hostAndProcess())
+	return leases.TurnOffRelay(ctx, db, HostAndProcess())
 }
 
 // checkOn returns [ErrStreamOff] if the stream is off.
 func checkOn(ctx context.Context, db ledger.DB) error {
 	var isOff bool
-	if _, err := queryRow(ctx, db, offSQL, nil, &isOff); err != nil {
+	if _, err := pgquery.Row(ctx, db, offSQL, nil, &isOff); err != nil {
 		return pgerr.Explain("read the relay's lease", err)
 	}
 	if isOff {
 		return ErrStreamOff
 	}
 	return nil
+}
+
+// HostAndProcess returns a name of this process for operators.
+func HostAndProcess() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }

@@ -1,14 +1,14 @@
-package outbox
+package relays
 
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/feed"
@@ -30,7 +30,15 @@ var (
 	cursorSQL string
 	//go:embed sql/oldest_transaction.sql
 	oldestTransactionSQL string
+	//go:embed sql/installation.sql
+	installationSQL string
 )
+
+// cursor is the name of the relay's cursor.
+const cursor = "relay"
+
+// CauseStore is the cause of a note of a relay while NATS is connected and JetStream stores no message.
+const CauseStore = "store"
 
 // Status is the state of publishing, read from the database and the stream. Package health derives conditions for
 // operators from it.
@@ -105,15 +113,15 @@ const maxWaiting = 10_000
 
 // ReadStatus reads the status. config is the wanted configuration of the stream. If js is nil, ReadStatus
 // reads the database only. An unavailable stream is part of the status (StreamError), not an error.
-func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, config StreamConfig) (Status, error) {
+func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, config stream.Config) (Status, error) {
 	var s Status
 	if err := s.readDatabase(ctx, db); err != nil {
 		return Status{}, err
 	}
 	if js != nil && !s.IsOff {
-		var installation string
-		if _, err := queryRow(ctx, db, installationSQL, nil, &installation); err != nil {
-			return Status{}, pgerr.Explain("read the installation", err)
+		installation, err := Installation(ctx, db)
+		if err != nil {
+			return Status{}, err
 		}
 		s.readStream(ctx, js, config, installation)
 	}
@@ -130,7 +138,7 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 		}
 	}
 	var t Transaction
-	found, err := queryRow(ctx, db, oldestTransactionSQL, nil,
+	found, err := pgquery.Row(ctx, db, oldestTransactionSQL, nil,
 		&t.PID, &t.Prepared, &t.Application, &t.User, &t.Database, &t.State, &t.AgeMS)
 	if err != nil {
 		return pgerr.Explain("find the oldest transaction", err)
@@ -144,7 +152,7 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 
 // readEvents reads the waiting and the parked events, and the cursor.
 func (s *Status) readEvents(ctx context.Context, db ledger.DB) error {
-	_, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)},
+	_, err := pgquery.Row(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)},
 		&s.Waiting, pgquery.Micros(&s.OldestAt), &s.OldestMS)
 	if err != nil {
 		return pgerr.Explain("count waiting events", err)
@@ -153,27 +161,29 @@ func (s *Status) readEvents(ctx context.Context, db ledger.DB) error {
 	if s.Waiting > maxWaiting {
 		s.Waiting, s.WaitingCapped = maxWaiting, true
 	}
-	_, err = queryRow(ctx, db, parkedSQL, []any{int64(maxWaiting)},
+	_, err = pgquery.Row(ctx, db, parkedSQL, []any{int64(maxWaiting)},
 		&s.Parked, pgquery.Micros(&s.ParkedAt), &s.ParkedReason)
 	if err != nil {
 		return pgerr.Explain("count parked events", err)
 	}
-	switch err := feed.CheckOrigin(ctx, db, reader); {
+	switch err := feed.CheckOrigin(ctx, db, cursor); {
 	case feed.IsRefusal(err):
 		s.CursorError = err.Error()
 	case err != nil:
 		return err
 	}
 	var text *string
-	if _, err := queryRow(ctx, db, cursorSQL, nil, &text); err != nil {
+	if _, err := pgquery.Row(ctx, db, cursorSQL, nil, &text); err != nil {
 		return pgerr.Explain("read the relay's cursor", err)
 	}
 	if text != nil {
-		m, _, err := parseMark([]byte(*text))
-		if err != nil {
-			return err
+		var mark struct {
+			Generation int `json:"generation"`
 		}
-		s.Generation = m.Generation
+		if err := json.Unmarshal([]byte(*text), &mark); err != nil {
+			return &ledger.CorruptError{What: "mark of the relay's cursor", Err: err}
+		}
+		s.Generation = mark.Generation
 	}
 	return nil
 }
@@ -206,17 +216,17 @@ func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 // readLease returns nil if there is no lease.
 func readLease(ctx context.Context, db ledger.DB) (_ *LeaseStatus, backend int32, isGone bool, _ error) {
 	var l LeaseStatus
-	found, err := queryRow(ctx, db, leaseSQL, nil,
+	found, err := pgquery.Row(ctx, db, leaseSQL, nil,
 		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note, &l.cause,
 		pgquery.Micros(&l.NoteSince), &l.Refused, &backend, &isGone)
 	if err != nil || !found {
 		return nil, 0, false, pgerr.Explain("read the relay's lease", err)
 	}
-	l.IsStoreFailure = l.cause == causeStore
+	l.IsStoreFailure = l.cause == CauseStore
 	return &l, backend, isGone, nil
 }
 
-func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config StreamConfig, installation string) {
+func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config stream.Config, installation string) {
 	found, err := js.Stream(ctx, stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s.StreamError = StreamMissing
@@ -233,7 +243,7 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 		return
 	}
 	if status.Late, err = lateConsumers(ctx, found); err != nil {
-		s.StreamError = fmt.Sprintf("list consumers: %v", explainRequest(js, err))
+		s.StreamError = fmt.Sprintf("list consumers: %v", ExplainRequest(js, err))
 	}
 }
 
@@ -251,7 +261,7 @@ func lateConsumers(ctx context.Context, of jetstream.Stream) (late []string, err
 	return late, consumers.Err()
 }
 
-func newStreamStatus(info *jetstream.StreamInfo, config StreamConfig, installation string) StreamStatus {
+func newStreamStatus(info *jetstream.StreamInfo, config stream.Config, installation string) StreamStatus {
 	state := info.State
 	return StreamStatus{
 		Messages: state.Msgs, Bytes: state.Bytes, MaxBytes: info.Config.MaxBytes,
@@ -276,18 +286,8 @@ func behind(cluster *jetstream.ClusterInfo) []string {
 	return names
 }
 
-// queryRow scans the first row of a statement and reports whether there was one.
-func queryRow(ctx context.Context, db ledger.DB, sql string, args []any, into ...any) (bool, error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return false, err
-	}
-	if _, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
-		return struct{}{}, row.Scan(into...)
-	}); errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	} else if err != nil {
-		return false, err
-	}
-	return true, nil
+// Installation returns the id of the ledger.
+func Installation(ctx context.Context, db ledger.DB) (id string, err error) {
+	_, err = pgquery.Row(ctx, db, installationSQL, nil, &id)
+	return id, pgerr.Explain("read the installation", err)
 }

@@ -1,4 +1,4 @@
-package outbox
+package relays
 
 import (
 	"context"
@@ -7,13 +7,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/operation"
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -30,21 +30,21 @@ type StreamDetail struct {
 // ReadStream returns the state of the stream, nil if it does not exist. config is the wanted configuration. It returns
 // [ErrStreamOff], [ledger.ErrNotMigrated], or the error of the request.
 func ReadStream(
-	ctx context.Context, db ledger.DB, js jetstream.JetStream, config StreamConfig,
+	ctx context.Context, db ledger.DB, js jetstream.JetStream, config stream.Config,
 ) (*StreamDetail, error) {
 	if err := checkOn(ctx, db); err != nil {
 		return nil, err
 	}
-	var installation string
-	if _, err := queryRow(ctx, db, installationSQL, nil, &installation); err != nil {
-		return nil, pgerr.Explain("read the installation", err)
+	installation, err := Installation(ctx, db)
+	if err != nil {
+		return nil, err
 	}
 	found, err := js.Stream(ctx, stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the state of stream %s: %w", stream.Name, explainRequest(js, err))
+		return nil, fmt.Errorf("read the state of stream %s: %w", stream.Name, ExplainRequest(js, err))
 	}
 	d := &StreamDetail{Subscribers: []jetstream.ConsumerConfig{}}
 	d.StreamStatus = newStreamStatus(found.CachedInfo(), config, installation)
@@ -58,7 +58,7 @@ func ReadStream(
 		}
 	}
 	if err := consumers.Err(); err != nil {
-		return nil, fmt.Errorf("list consumers of stream %s: %w", stream.Name, explainRequest(js, err))
+		return nil, fmt.Errorf("list consumers of stream %s: %w", stream.Name, ExplainRequest(js, err))
 	}
 	slices.SortFunc(d.Subscribers, func(a, b jetstream.ConsumerConfig) int {
 		return strings.Compare(a.Durable, b.Durable)
@@ -77,17 +77,17 @@ func renewed(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	return c
 }
 
-// explainRequest returns the error of a request to JetStream. A server does not answer a request that it does not
+// ExplainRequest returns the error of a request to JetStream. A server does not answer a request that it does not
 // permit: the reason is an error of the connection.
-func explainRequest(js jetstream.JetStream, err error) error {
-	if last := js.Conn().LastError(); isUnanswered(err) && errors.Is(last, nats.ErrPermissionViolation) {
+func ExplainRequest(js jetstream.JetStream, err error) error {
+	if last := js.Conn().LastError(); IsUnanswered(err) && errors.Is(last, nats.ErrPermissionViolation) {
 		return last
 	}
 	return err
 }
 
-// isUnanswered reports whether a request was not answered.
-func isUnanswered(err error) bool {
+// IsUnanswered reports whether a request was not answered.
+func IsUnanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
 }
 
@@ -99,11 +99,11 @@ type RebuildOptions struct {
 }
 
 // RebuildStream deletes the stream, and records the act. The relay then creates the stream with its configuration, and
-// publishes the last events on it again, see [Relay]. Durable consumers are lost: [ReadStream] returns the
+// publishes the last events on it again, see package outbox. Durable consumers are lost: [ReadStream] returns the
 // configurations with which to make them again. Tasks do not change.
 //
 // It does nothing if the relay would refuse to continue because of its cursor, and returns an error for which IsRefusal
-// of package ledger/feed is true. Other errors: [ErrStreamOff], [*ForeignStreamError], [*ledger.InvalidError],
+// of package ledger/feed is true. Other errors: [ErrStreamOff], [*stream.ForeignError], [*ledger.InvalidError],
 // [ledger.ErrNotMigrated].
 func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *RebuildOptions) error {
 	if o == nil {
@@ -112,25 +112,26 @@ func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *Rebuil
 	if err := checkOn(ctx, db); err != nil {
 		return err
 	}
-	if err := feed.CheckOrigin(ctx, db, reader); err != nil {
+	if err := feed.CheckOrigin(ctx, db, cursor); err != nil {
 		return err
 	}
 	act := operation.Operation{Action: operation.RebuildStream, Actor: o.Actor, Reason: o.Reason}
-	var installation string
-	if _, err := queryRow(ctx, db, installationSQL, nil, &installation); err != nil {
-		return pgerr.Explain("read the installation", err)
+	installation, err := Installation(ctx, db)
+	if err != nil {
+		return err
 	}
 	found, err := js.Stream(ctx, stream.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 	case err != nil:
-		return fmt.Errorf("read the state of stream %s: %w", stream.Name, explainRequest(js, err))
+		return fmt.Errorf("read the state of stream %s: %w", stream.Name, ExplainRequest(js, err))
 	default:
 		if err := stream.CheckOwner(found.CachedInfo(), installation); err != nil && !o.Foreign {
 			return err
 		}
 		act.Detail = map[string]string{
-			"ledger": stream.Owner(found.CachedInfo()), "created": createdAt(found.CachedInfo()),
+			"ledger":  stream.Owner(found.CachedInfo()),
+			"created": found.CachedInfo().Created.UTC().Format(time.RFC3339Nano),
 		}
 	}
 	return operation.Around(ctx, db, act, func(ctx context.Context) error {
@@ -138,6 +139,6 @@ func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *Rebuil
 		if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
-		return fmt.Errorf("delete stream %s: %w", stream.Name, explainRequest(js, err))
+		return fmt.Errorf("delete stream %s: %w", stream.Name, ExplainRequest(js, err))
 	})
 }
