@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -472,6 +473,61 @@ func TestAdvanceLinesChecksItsTransaction(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// Workers in SQL claim the task whose turn it is, and no other of its line.
+func TestClaimNextInALine(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	l.enqueue(ledger.EnqueueOptions{}, "a1", "a2")
+	l.enqueue(ledger.EnqueueOptions{OrderKey: "customer/18"}, "a8")
+	claim := func(worker string) (ids []string) {
+		t.Helper()
+		rows, _ := l.db.Query(t.Context(), "select biz_id from taskledger.claim_next('line.a', $1, 10)", worker)
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	if _, err := l.db.Exec(t.Context(),
+		"select taskledger.heartbeat(w, '{line.a}') from unnest('{w-1,w-2}'::text[]) w"); err != nil {
+		t.Fatal(err)
+	}
+	if ids := claim("w-1"); len(ids) != 0 {
+		t.Errorf("claimed before their turn: %v", ids)
+	}
+	l.advance("customer/17", "customer/18")
+	if ids := append(claim("w-1"), claim("w-2")...); !slices.Equal(ids, []string{"a1", "a8"}) {
+		t.Errorf("claimed %v", ids)
+	}
+	l.want("a1 running, a2 in_line")
+	l.append("a1", ledger.EventSucceeded)
+	l.advance()
+	if ids := claim("w-2"); !slices.Equal(ids, []string{"a2"}) {
+		t.Errorf("claimed %v", ids)
+	}
+	ledgertest.Check(t, l.db)
+}
+
+// A successor with an order key lines up when its predecessors have succeeded, behind tasks that were enqueued later.
+func TestSuccessorLinesUpWhenReleased(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	before := lineKey("b1")
+	if _, err := ledger.Enqueue(t.Context(), l.db, before, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.enqueue(ledger.EnqueueOptions{After: []ledger.Key{before}}, "a1")
+	l.enqueue(ledger.EnqueueOptions{}, "a2", "a3")
+	l.want("a1 scheduled, a2 available, a3 in_line")
+	l.append("b1", ledger.EventSucceeded)
+	l.append("a1", ledger.EventReleased) // as the scheduler does
+	l.want("a1 in_line, a2 available, a3 in_line")
+	l.append("a2", ledger.EventSucceeded)
+	l.append("a3", ledger.EventCancelled)
+	l.want("a1 available")
+	ledgertest.Check(t, l.db)
 }
 
 // Several keepers at once give each line one turn at a time.
