@@ -229,6 +229,66 @@ func (s *workServer) awaitFailure(key string) ledger.Event {
 	}
 }
 
+// Tasks that are sent begin in the order of their line, and not more often than a rate allows.
+func TestPushHoldsOrderAndRate(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	var open atomic.Int64
+	ids := make(chan ledger.BizID, 20)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var m struct{ Data wire.AttemptRef }
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			t.Error(err)
+		}
+		if strings.HasPrefix(string(m.Data.BizID), "line") {
+			if n := open.Add(1); n > 1 {
+				t.Errorf("%d tasks of a line at a time", n)
+			}
+			defer open.Add(-1)
+			time.Sleep(20 * time.Millisecond)
+		}
+		ids <- m.Data.BizID
+	}))
+	t.Cleanup(server.Close)
+	rate := ledger.StartRate{Starts: 3, Period: time.Hour}
+	limit := ledger.StartLimit{Name: "a.rated", Kinds: map[ledger.Kind]int{"a.rated": 1}, Rate: &rate}
+	if err := ledger.SetStartLimit(t.Context(), s.owner(), limit, "op"); err != nil {
+		t.Fatal(err)
+	}
+	s.pushTo("a.pushed", server.URL, nil)
+	s.pushTo("a.rated", server.URL, nil)
+	var entries []ledger.Entry
+	for i := range 5 {
+		entries = append(entries,
+			ledger.Entry{Key: ledger.Key{Kind: "a.pushed", BizID: ledger.BizID(fmt.Sprint("line-", i))},
+				Options: &ledger.EnqueueOptions{OrderKey: "customer/17"}},
+			ledger.Entry{Key: ledger.Key{Kind: "a.rated", BizID: ledger.BizID(fmt.Sprint("rated-", i))}})
+	}
+	for _, e := range entries { // one by one: their order is the line's
+		if _, err := ledger.EnqueueMany(t.Context(), s.db, []ledger.Entry{e}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for next, rated := 0, 0; next < 5 || rated < 3; {
+		select {
+		case id := <-ids:
+			if strings.HasPrefix(string(id), "rated") {
+				rated++
+			} else if string(id) != fmt.Sprint("line-", next) {
+				t.Errorf("%s instead of number %d", id, next)
+			} else {
+				next++
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%d tasks of the line, %d of the rate", next, rated)
+		}
+	}
+	s.awaitState("a.pushed/line-4", ledger.StateSucceeded)
+	if len(ids) > 0 { // the rate's fourth task begins in an hour
+		t.Errorf("%d more requests", len(ids))
+	}
+}
+
 // A server with an address that is not public gets nothing unless the configuration allows it.
 func TestPushToPrivateAddresses(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,7 @@ import (
 const (
 	maxAsked       = 100 // tasks, and kinds, of a request
 	maxHeld        = 10_000
+	maxHoldsBytes  = 4 << 20 // a fence has about 150 bytes
 	maxWorkTimeout = 24 * time.Hour
 	workWait       = 20 * time.Second
 	workTimeout    = 15 * time.Minute
@@ -32,11 +33,11 @@ var (
 )
 
 // decodeWork reads the body of a call of a worker.
-func decodeWork[T any](h *Handler, w http.ResponseWriter, r *http.Request) (body T, err error) {
+func decodeWork[T any](h *Handler, w http.ResponseWriter, r *http.Request, most int64) (body T, err error) {
 	if err := parseQuery(r).err; err != nil {
 		return body, err
 	}
-	if err := h.decode(w, r, maxBodyBytes, false, &body); err != nil {
+	if err := h.decode(w, r, most, false, &body); err != nil {
 		return body, err
 	}
 	if h.config.Work == nil {
@@ -47,7 +48,7 @@ func decodeWork[T any](h *Handler, w http.ResponseWriter, r *http.Request) (body
 
 // postWork gives tasks to a worker.
 func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[wire.Ask](h, w, r)
+	body, err := decodeWork[wire.Ask](h, w, r, maxBodyBytes)
 	if err != nil {
 		return err
 	}
@@ -219,7 +220,7 @@ func (c *caller) attempt(a wire.AttemptRef) (workers.RemoteAttempt, error) {
 
 // postHeartbeat renews the tasks of a worker.
 func (h *Handler) postHeartbeat(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[wire.Heartbeat](h, w, r)
+	body, err := decodeWork[wire.Heartbeat](h, w, r, maxHoldsBytes)
 	if err == nil {
 		err = errors.Join(checkSession(body.Session), checkHolds(body.Holds))
 	}
@@ -248,7 +249,7 @@ func checkHolds(fences []string) error {
 
 // postFinish ends an attempt with a result, or several.
 func (h *Handler) postFinish(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[wire.FinishMany](h, w, r)
+	body, err := decodeWork[wire.FinishMany](h, w, r, maxBodyBytes)
 	if err != nil {
 		return err
 	}
@@ -316,7 +317,7 @@ func (h *Handler) end(
 
 // postFail ends an attempt with an error.
 func (h *Handler) postFail(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[wire.Fail](h, w, r)
+	body, err := decodeWork[wire.Fail](h, w, r, maxBodyBytes)
 	if err != nil {
 		return err
 	}
@@ -353,7 +354,7 @@ func (h *Handler) postFail(w http.ResponseWriter, r *http.Request, c *caller) er
 
 // postSnooze ends an attempt without a failure.
 func (h *Handler) postSnooze(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[wire.Snooze](h, w, r)
+	body, err := decodeWork[wire.Snooze](h, w, r, maxBodyBytes)
 	if err != nil {
 		return err
 	}
@@ -372,7 +373,7 @@ func (h *Handler) postSnooze(w http.ResponseWriter, r *http.Request, c *caller) 
 
 // postProgress records how far an attempt is.
 func (h *Handler) postProgress(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[wire.ReportProgress](h, w, r)
+	body, err := decodeWork[wire.ReportProgress](h, w, r, maxBodyBytes)
 	if err != nil {
 		return err
 	}
@@ -393,7 +394,7 @@ func (h *Handler) postProgress(w http.ResponseWriter, r *http.Request, c *caller
 
 // postRelease gives back the tasks of a worker.
 func (h *Handler) postRelease(w http.ResponseWriter, r *http.Request, c *caller) error {
-	body, err := decodeWork[wire.Release](h, w, r)
+	body, err := decodeWork[wire.Release](h, w, r, maxHoldsBytes)
 	if err == nil {
 		err = errors.Join(checkSession(body.Session), checkHolds(body.Holds))
 	}
