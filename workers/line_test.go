@@ -14,10 +14,11 @@ import (
 )
 
 // Tasks of several lines and two kinds run on two workers: each line in its order and one task at a
-// time, and lines run next to each other.
+// time, and lines run next to each other. The dispatcher is replaced meanwhile.
 func TestLinesRunInOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	stop := b.Dispatch()
 	b.Dispatch()
 	const keys, depth = 6, 8
 	var mu sync.Mutex
@@ -62,6 +63,8 @@ func TestLinesRunInOrder(t *testing.T) {
 			try(ledger.Enqueue(t.Context(), b.DB, k, []byte(`{}`), o))(t)
 		}
 	}
+	b.AwaitState(all[len(all)/2], ledger.StateSucceeded)
+	stop()
 	for _, k := range all {
 		b.AwaitState(k, ledger.StateSucceeded)
 	}
