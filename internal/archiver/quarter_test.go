@@ -26,6 +26,7 @@ select pg_current_xact_id(), $1::timestamptz + i * interval '1 second' * 80000 /
 // A quarter with 30 days kept: from the second month on, the disk space of the tables does not grow, except for the
 // keys.
 func TestQuarter(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	owner := ledgertest.As(t, f.DB, ledgertest.Owner)
 	begin := time.Now().Add(-91 * 24 * time.Hour)

@@ -74,6 +74,8 @@ type Options struct {
 	Files Files
 	// Actor and Reason are recorded with each batch. Default of Actor: the database's session_user.
 	Actor, Reason string
+	// Rest is how long a run rests after each batch, as a multiple of the time that the batch took. Default: 0.
+	Rest float64
 	// Progress is called after each batch. Default: disabled.
 	Progress func(Report)
 }
@@ -269,6 +271,7 @@ func (r *run) remove(ctx context.Context, tasks []Task, file string) error {
 		versions.AddInt(int64(t.Version))
 	}
 	var removed, events int64
+	began := time.Now()
 	args := []any{r.id, kinds.String(), ids.String(), versions.String(), pgquery.Optional(file),
 		pgquery.Optional(r.o.Actor), pgquery.Optional(r.o.Reason)}
 	if _, err := pgquery.Row(ctx, r.db, removeSQL, args, &removed, &events); err != nil {
@@ -280,5 +283,5 @@ func (r *run) remove(ctx context.Context, tasks []Task, file string) error {
 	if r.o.Progress != nil {
 		r.o.Progress(r.report)
 	}
-	return nil
+	return loop.Sleep(ctx, time.Duration(r.o.Rest*float64(time.Since(began))))
 }

@@ -15,6 +15,9 @@ import (
 // actor is the actor of the batches of a [Service].
 const actor = "archiver"
 
+// rest is [Options].Rest of a [Service]: tasks that are old may stay some time longer, and others must not wait.
+const rest = 4
+
 // The shortest and the longest time between two runs of a [Service].
 const (
 	minEvery = 10 * time.Second
@@ -92,6 +95,7 @@ func (s *Service) archive(ctx context.Context) error {
 }
 
 func (s *Service) run(ctx context.Context, o Options) error {
+	o.Rest = rest
 	o.Files, o.Actor, o.Reason = s.config.Files, actor, "ended more than "+o.OlderThan.String()+" ago"
 	r, err := Run(ctx, s.config.DB, o)
 	if r.Tasks > 0 {

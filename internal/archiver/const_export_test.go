@@ -1,0 +1,4 @@
+package archiver
+
+// Rest is the rest of a service.
+const Rest = rest
