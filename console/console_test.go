@@ -65,7 +65,7 @@ func TestPages(t *testing.T) {
 		"/events?type=enqueued":       {"order-1"},
 		"/events?type=failed":         {"No event matches."},
 		"/events?actor=shop":          {"data", "All", "buried"},
-		"/system": {"Relay", "Projector", "PostgreSQL", "Schema</dt><dd>22<", "tasks",
+		"/system": {"Relay", "Projector", "PostgreSQL", "Schema</dt><dd>2", "tasks",
 			"PostgreSQL is &lt;2 h&gt; ahead", "synchronize the clocks", "1 ok", "fsync on"},
 	} {
 		p := b.get(path)

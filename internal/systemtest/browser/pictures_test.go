@@ -32,6 +32,9 @@ import (
 // maxPicture is the greatest number of bytes of a picture of the documentation.
 const maxPicture = 100_000
 
+// minRows is the number of tasks on a screen of 1,280 by 860 pixels.
+const minRows = 28
+
 // hourSQL is the last hour of three subscribers: one follows, one catches up, and one is paused.
 const hourSQL = `
 insert into taskledger.moment (at, snapshot, top, bound)
@@ -196,6 +199,12 @@ func TestPicturesForTheDocumentation(t *testing.T) {
 		for _, p := range pagesOf {
 			c.visit(p.path)
 			c.write(p.name + "-" + form.name)
+			const shown = `[...document.querySelectorAll("tbody tr")].filter((r) =>
+				r.getBoundingClientRect().bottom <= innerHeight).length`
+			rows := read(c, chromedp.Evaluate[int](shown))
+			if p.name == "tasks" && form.width > 1000 && rows < minRows {
+				t.Errorf("%s: %d rows of tasks are on the screen, want at least %d", form.name, rows, minRows)
+			}
 		}
 		c.visit("/task?kind=order.confirm&biz_id=order-12400")
 		read(c, chromedp.Evaluate[bool](`(document.querySelector(".graph").scrollIntoView({block: "center"}), true)`))
