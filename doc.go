@@ -22,7 +22,7 @@
 //   - metrics: for [Options]; health/probe for orchestrators
 //   - tracing, for [Options], and watermill: modules of their own
 //   - api and api/client: the HTTP API as an http.Handler, and its client for programs without the database; webhook
-//     verifies the requests that taskledger sends
+//     verifies the requests of webhooks and pushes
 //   - projector and health: tables of tasks, and the conditions that an operator acts on
 //
 // README.md is the introduction and ARCHITECTURE.md the map.

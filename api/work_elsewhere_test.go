@@ -158,13 +158,14 @@ func TestForgedFence(t *testing.T) {
 // Heartbeats at one process hold the attempts that another one has given, and return those that are over.
 func TestHeartbeatAtAnotherProcess(t *testing.T) {
 	t.Parallel()
+	const term = 3 * time.Second // of four tasks, each started before the first heartbeat
 	here, there := serveTwice(t, term)
 	for _, id := range []string{"held", "cancelled", "timeout", "released"} {
 		here.enqueue("a.b/"+id, `1`)
 	}
 	tasks := map[string]wire.Task{}
 	ask := askFor(1, "a.b")
-	ask.Limit, ask.Timeout = 1, 4
+	ask.Limit, ask.Timeout = 1, 12
 	for range 4 {
 		task, got := here.one(ask)
 		ask.Received = got.Batch

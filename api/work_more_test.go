@@ -187,12 +187,12 @@ func TestNATSRestartsUnderWork(t *testing.T) {
 	if state := s.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
 		t.Error(state)
 	}
-	s.enqueue("a.b/2", `1`)
 	next := make(chan wire.Asked)
 	ask := askFor(1, "a.b")
 	ask.Received = got.Batch
 	go func() { next <- s.ask(ask) }()
 	s.awaitWaitingAtLeast(1)
+	s.enqueue("a.b/2", `1`)
 	if err := s.natsServer.Restart(); err != nil {
 		t.Fatal(err)
 	}

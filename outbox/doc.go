@@ -12,7 +12,7 @@
 // [Park], an event that its handler fails for is found by handling the events of its page one at a time. It stops the
 // subscriber, or is parked with the later events of its task; status reports it, and taskledger retry parked or discard
 // parked continues. Tables of a higher version are built next to the tables in use and replace them when they have
-// caught up, as taskledger rebuild does. taskledger verify lists the rows that differ.
+// caught up, as a rebuild by the command does; its verify lists the rows that differ.
 //
 // # Messages
 //

@@ -20,7 +20,10 @@ func TestUnbegun(t *testing.T) {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
 	halted, waiting, alone := ledger.Kind("test.halted"), ledger.Kind("test.waiting"), ledger.Kind("test.alone")
-	b.Exec("select taskledger.heartbeat('sql-1', '{test.halted,test.waiting,test.idle}')")
+	heartbeat := func() {
+		b.Exec("select taskledger.heartbeat('sql-1', '{test.halted,test.waiting,test.idle}')")
+	}
+	heartbeat()
 	for _, kind := range []ledger.Kind{halted, waiting, alone} {
 		ledgertest.Enqueue(t, b.DB, ledger.Key{Kind: kind, BizID: "first"}, "")
 	}
@@ -37,6 +40,7 @@ func TestUnbegun(t *testing.T) {
 	ledgertest.Enqueue(t, b.DB, ledger.Key{Kind: halted, BizID: "new"}, "")
 	b.AwaitSucceeded(600)
 	b.AwaitProjected()
+	heartbeat()
 	var found []operator.UnbegunKind
 	unbegun := func(limit time.Duration) (kinds []ledger.Kind) {
 		found = servicetest.Try(operator.ReadUnbegun(t.Context(), b.DB, limit))(t)

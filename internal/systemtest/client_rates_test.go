@@ -28,7 +28,7 @@ await new Worker({ url, token, slots: 64 }).handle("bench.node", () => {}).run()
 `
 
 const pythonRate = `
-import os, taskledger
+import taskledger, os
 worker = taskledger.Worker(os.environ["TASKLEDGER_URL"], os.environ["TASKLEDGER_TOKEN"], slots=64)
 worker.handle("bench.python")(lambda job: None)
 worker.run()
