@@ -94,6 +94,8 @@ type Config struct {
 	ArchiveAfter time.Duration
 	// ArchiveTo is the directory of the archive in which their events are stored before. Default: in none.
 	ArchiveTo string
+	// OpenObjects opens a place in an object store, if Seal or ArchiveTo names one. Default: none can be named.
+	OpenObjects func(place string) (Objects, error)
 	// Listener is where the HTTP server answers /healthz, /readyz and /metrics. Run closes it. Default: no HTTP
 	// server.
 	Listener net.Listener

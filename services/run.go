@@ -2,8 +2,10 @@ package services
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,6 +20,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/scheduler"
+	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
@@ -208,7 +211,11 @@ func (c Config) archiver() service {
 	return service{"archive", func(ctx context.Context, log *slog.Logger) error {
 		config := archiver.Config{DB: c.DB, After: c.ArchiveAfter, Logger: log}
 		if c.ArchiveTo != "" {
-			config.Files = archiver.In(c.DB, archive.Directory(c.ArchiveTo))
+			store, err := c.archive()
+			if err != nil {
+				return err
+			}
+			config.Files = archiver.In(c.DB, store)
 		}
 		s, err := archiver.New(config)
 		if err != nil {
@@ -218,6 +225,17 @@ func (c Config) archiver() service {
 	}}
 }
 
+// archive returns the store of ArchiveTo.
+func (c Config) archive() (archive.Store, error) {
+	switch isDirectory := !strings.Contains(c.ArchiveTo, "://"); {
+	case isDirectory:
+		return archive.Directory(c.ArchiveTo), nil
+	case c.OpenObjects == nil:
+		return nil, fmt.Errorf("services: OpenObjects is required for ArchiveTo %s", c.ArchiveTo)
+	}
+	return c.OpenObjects(c.ArchiveTo)
+}
+
 func (c Config) sealer() service {
 	return service{"seal", func(ctx context.Context, log *slog.Logger) error {
 		file, err := sealer.Parse(c.Seal)
@@ -225,6 +243,9 @@ func (c Config) sealer() service {
 			return err
 		}
 		config := sealer.Config{DB: c.DB, File: file, Logger: log, Describe: c.Describe}
+		if c.OpenObjects != nil {
+			config.Open = func(place string) (seal.Objects, error) { return c.OpenObjects(place) }
+		}
 		if file.Subject != "" {
 			if err := c.awaitNATS(ctx); err != nil {
 				return err

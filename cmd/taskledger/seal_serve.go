@@ -6,9 +6,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/bucket"
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
+	"github.com/taskledger/taskledger/services"
 )
 
 // addSealFlag adds --seal, the file with the key, the receivers and the witnesses of checkpoints.
@@ -30,9 +32,15 @@ func readSealFile(a *app, file string) (f sealer.File, text []byte, err error) {
 	return f, text, err
 }
 
+// openObjects opens a place in an object store.
+func (a *app) openObjects(place string) (seal.Objects, error) { return bucket.Open(place, a.getenv) }
+
+// openStore is openObjects for package services.
+func (a *app) openStore(place string) (services.Objects, error) { return bucket.Open(place, a.getenv) }
+
 // publishSeal publishes the newest checkpoint once.
 func publishSeal(ctx context.Context, a *app, pool *pgxpool.Pool, file sealer.File) error {
-	c := sealer.Config{DB: pool, File: file, Logger: a.log, Describe: a.explain}
+	c := sealer.Config{DB: pool, File: file, Logger: a.log, Describe: a.explain, Open: a.openObjects}
 	if file.Subject != "" {
 		nc, err := a.connectNATS(false)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/taskledger/taskledger/internal/bucket"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/seal"
 )
@@ -202,7 +203,7 @@ func (w *sealWatch) failed(err error) error {
 	return err
 }
 
-// errFetch means that a web server did not answer as expected.
+// errFetch means that a web server or an object store did not answer as expected.
 var errFetch = errors.New("cannot fetch")
 
 // log returns the log at the address, or true for a file of checkpoints.
@@ -215,6 +216,19 @@ func (w *sealWatch) log(ctx context.Context) (log seal.Log, isFile bool, err err
 		client := &http.Client{Timeout: fetchTimeout}
 		return seal.Log{Fetch: func(ctx context.Context, path string) ([]byte, error) {
 			return fetchFile(ctx, client, base.JoinPath(path).String())
+		}}, false, nil
+	}
+	if strings.HasPrefix(w.where, bucket.Scheme) {
+		objects, err := bucket.Open(w.where, w.getenv)
+		if err != nil {
+			return log, false, usagef("%s", err)
+		}
+		return seal.Log{Fetch: func(ctx context.Context, path string) ([]byte, error) {
+			text, err := objects.Get(ctx, path, 0, -1)
+			if err != nil {
+				err = fmt.Errorf("%w: %w", errFetch, err)
+			}
+			return text, err
 		}}, false, nil
 	}
 	info, err := os.Stat(w.where)

@@ -276,7 +276,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		DB: pool, Server: f.server, Stream: f.stream, StreamOff: f.isOff,
 		Latency: f.latency, LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
 		Alarms: alarms, Seal: sealed, ArchiveAfter: f.archive.after, ArchiveTo: f.archive.place(),
-		Logger: a.log, Describe: a.explain,
+		OpenObjects: a.openStore, Logger: a.log, Describe: a.explain,
 	}
 	if f.isOff {
 		f.api.pollEvery = waitPoll

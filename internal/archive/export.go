@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -322,15 +321,7 @@ func WriteTiles(ctx context.Context, db ledger.DB, s Store) (*seal.Checkpoint, e
 		}
 	}
 	err = seal.NewTiles(ctx, db, before.Size, c.Size, func(path string, data []byte) error {
-		err := s.Put(ctx, path, data)
-		if !errors.Is(err, ErrExists) {
-			return err
-		}
-		found, err := s.Get(ctx, path, 0, -1)
-		if err == nil && !bytes.Equal(found, data) {
-			err = fmt.Errorf("%w: %s is a tile of another tree", seal.ErrInconsistent, path)
-		}
-		return err
+		return seal.PutTile(ctx, s, path, data)
 	})
 	return &c, err
 }

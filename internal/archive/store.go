@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// ErrExists means that an object with this name exists.
-var ErrExists = errors.New("the object exists")
+// ErrExists means that an object with this name exists. It is [fs.ErrExist].
+var ErrExists = fmt.Errorf("the object exists: %w", fs.ErrExist)
 
 // Store contains the objects of an archive. Names are paths with slashes, without "." and "..". An implementation is
 // safe for concurrent use by several processes.

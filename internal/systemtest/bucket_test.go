@@ -2,11 +2,13 @@ package systemtest_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/bucket"
 	"github.com/taskledger/taskledger/internal/seal"
+	"github.com/taskledger/taskledger/internal/seal/sealer"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -165,6 +168,38 @@ func TestArchiveInABucket(t *testing.T) {
 	}
 	if _, err := archive.Verify(t.Context(), b, nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing segment: %v", err)
+	}
+}
+
+// The seal is published to an object store, and an auditor reads it there.
+func TestSealInABucket(t *testing.T) {
+	b, app := openBucket(t), ledgertest.Pool(t)
+	ledgertest.Enqueue(t, app, ledgertest.Key(t, "coupon.send/1"), `{}`)
+	db := ledgertest.As(t, app, "archiver", "relay")
+	sealed, err := seal.Run(t.Context(), db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, public, err := seal.NewKey(sealed.Checkpoint.Origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := sealer.Config{DB: db, File: sealer.File{KeyFile: key, Directory: b.String()},
+		Open: func(place string) (seal.Objects, error) { return bucket.Open(place, os.Getenv) }}
+	if err := sealer.Publish(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	log := seal.Log{Fetch: func(ctx context.Context, path string) ([]byte, error) { return b.Get(ctx, path, 0, -1) }}
+	newest, _, err := log.Newest(t.Context(), seal.Policy{Key: public})
+	if err == nil {
+		err = log.ReadTree(t.Context(), newest.Checkpoint)
+	}
+	if err != nil || newest.Size != 1 {
+		t.Errorf("%+v, %v", newest, err)
 	}
 }
 

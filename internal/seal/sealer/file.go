@@ -30,7 +30,8 @@ type File struct {
 
 	// Every is the time between two checkpoints, from 1s to 1h. Default: 10s.
 	Every settings.Duration `json:"every"`
-	// Directory gets the newest checkpoint and the tiles of the tree, see [seal.Directory].
+	// Directory gets the newest checkpoint and the tiles of the tree, see [seal.Directory]. It may be a place in an
+	// object store, such as s3://BUCKET/PREFIX, which [Config].Open opens.
 	Directory string `json:"directory"`
 	// Path is a file to which each checkpoint is appended, followed by an empty line.
 	Path string `json:"file"`
@@ -169,5 +170,8 @@ func (f File) policy() (seal.Policy, error) {
 	}
 	return p, nil
 }
+
+// isRemote reports whether the directory is in an object store.
+func (f File) isRemote() bool { return strings.Contains(f.Directory, "://") }
 
 func (f File) every() time.Duration { return cmp.Or(time.Duration(f.Every), defaultEvery) }

@@ -47,8 +47,10 @@ type Message struct {
 type target struct {
 	name string
 	// newest returns the checkpoint that the target contains. nil: it cannot be read back.
-	newest func() (seal.Checkpoint, bool, error)
-	write  func(ctx context.Context, c seal.Checkpoint, signed []byte) error
+	newest func(context.Context) (seal.Checkpoint, bool, error)
+	// tiles writes the tiles of the ledger's tree before its checkpoint is signed. nil: the target has no tiles.
+	tiles func(context.Context, seal.Checkpoint) error
+	write func(ctx context.Context, c seal.Checkpoint, signed []byte) error
 	// isState is set for a target that contains the newest checkpoint only: it gets new cosignatures of the same tree.
 	isState bool
 
@@ -83,15 +85,16 @@ func newPublisher(c Config) (*publisher, error) {
 	for _, w := range c.File.Witnesses {
 		p.witnesses = append(p.witnesses, newWitness(w))
 	}
-	if d := seal.Directory(c.File.Directory); d != "" {
-		p.targets = append(p.targets, &target{name: string(d), newest: d.Checkpoint, isState: true,
-			write: func(_ context.Context, c seal.Checkpoint, signed []byte) error {
-				return d.WriteCheckpoint(c, signed)
-			}})
+	if c.File.Directory != "" {
+		t, err := newDirectory(c)
+		if err != nil {
+			return nil, err
+		}
+		p.targets = append(p.targets, t)
 	}
 	if path := c.File.Path; path != "" {
 		p.targets = append(p.targets, &target{name: path,
-			newest: func() (seal.Checkpoint, bool, error) { return lastOf(path) },
+			newest: func(context.Context) (seal.Checkpoint, bool, error) { return lastOf(path) },
 			write:  func(_ context.Context, _ seal.Checkpoint, signed []byte) error { return appendTo(path, signed) }})
 	}
 	if subject := c.File.Subject; subject != "" {
@@ -110,6 +113,28 @@ func newPublisher(c Config) (*publisher, error) {
 			}})
 	}
 	return p, nil
+}
+
+// newDirectory returns the target for the directory of a file, which may be in an object store.
+func newDirectory(c Config) (*target, error) {
+	t := &target{name: c.File.Directory, isState: true}
+	if !c.File.isRemote() {
+		d := seal.Directory(c.File.Directory)
+		t.newest = func(context.Context) (seal.Checkpoint, bool, error) { return d.Checkpoint() }
+		t.tiles = func(ctx context.Context, tree seal.Checkpoint) error { return d.WriteTiles(ctx, c.DB, tree) }
+		t.write = func(_ context.Context, tree seal.Checkpoint, signed []byte) error {
+			return d.WriteCheckpoint(tree, signed)
+		}
+		return t, nil
+	}
+	objects, err := c.Open(c.File.Directory)
+	if err != nil {
+		return nil, err
+	}
+	d := seal.Published{Objects: objects}
+	t.newest, t.write = d.Checkpoint, d.WriteCheckpoint
+	t.tiles = func(ctx context.Context, tree seal.Checkpoint) error { return d.WriteTiles(ctx, c.DB, tree) }
+	return t, nil
 }
 
 // recosignEvery is the time after which the newest checkpoint is cosigned again.
@@ -134,9 +159,12 @@ func (p *publisher) publish(ctx context.Context) error {
 	if len(due) == 0 {
 		return nil
 	}
-	if d := seal.Directory(p.file.Directory); d != "" {
-		if err := d.WriteTiles(ctx, p.db, c); err != nil {
-			return err
+	for _, t := range p.targets {
+		if t.tiles == nil {
+			continue
+		}
+		if err := t.tiles(ctx, c); err != nil {
+			return fmt.Errorf("publish to %s: %w", t.name, err)
 		}
 	}
 	fault.Point(fault.SealTiles)
@@ -183,7 +211,7 @@ func (p *publisher) checkTargets(ctx context.Context, c seal.Checkpoint) (isAhea
 		if t.newest == nil {
 			continue
 		}
-		kept, found, err := t.newest()
+		kept, found, err := t.newest(ctx)
 		if err != nil {
 			return false, fmt.Errorf("publish to %s: %w", t.name, err)
 		}

@@ -36,6 +36,8 @@ type Config struct {
 	// Publish publishes a text to a subject of NATS, and returns once the server has it. Required if File has a
 	// subject.
 	Publish func(ctx context.Context, subject string, text []byte) error
+	// Open opens a place in an object store. Required if File has one.
+	Open func(place string) (seal.Objects, error)
 	// Logger receives errors. Default: [slog.Default].
 	Logger *slog.Logger
 	// Describe returns the text of an error for the log, and its cure. Default: the text of the error.
@@ -50,6 +52,9 @@ func (c Config) Validate() error {
 	}
 	if c.File.Subject != "" && c.Publish == nil {
 		faults = append(faults, errors.New("sealer: Publish is required for a subject"))
+	}
+	if c.File.isRemote() && c.Open == nil {
+		faults = append(faults, errors.New("sealer: Open is required for a directory in an object store"))
 	}
 	return errors.Join(append(faults, c.File.Validate())...)
 }
