@@ -393,7 +393,8 @@ comment on function taskledger_internal.archive_waits(integer) is
 -- until they have read it. While a projection is rebuilt, no task is a candidate.
 --
 -- Events up to after are not read. A task that is no candidate yet ends with a later event, or is read by a later run.
--- Operations are archived only by name: they are the record of what was archived.
+-- Tasks of reserved kinds, such as operations, are archived only by name. Those of kind taskledger.next stay: a key of
+-- them stands for all runs that wait behind one task.
 --
 -- With its owner's rights, as a role that removes nothing reads no snapshot of readers. Indexes: position, primary key.
 -- +goose StatementBegin
@@ -438,7 +439,9 @@ begin
     select p.*
       from page p
      where p.type in ('succeeded', 'cancelled', 'expired', 'discarded') and p.recorded_at < r.cutoff
-       and (archivable.kinds is null and p.kind <> 'taskledger.operation' or p.kind = any (archivable.kinds))
+       and (archivable.kinds is null and not taskledger_internal.is_reserved(p.kind)
+            or p.kind = any (archivable.kinds))
+       and p.kind <> 'taskledger.next'
        and p.kind <> all (coalesce(archivable.except_kinds, '{}'))
        and (p.position <= floor or pg_visible_in_snapshot(p.xid, r.seen))
        and not exists (

@@ -1420,7 +1420,9 @@ begin
     select p.*
       from page p
      where p.type in ('succeeded', 'cancelled', 'expired', 'discarded') and p.recorded_at < r.cutoff
-       and (archivable.kinds is null and p.kind <> 'taskledger.operation' or p.kind = any (archivable.kinds))
+       and (archivable.kinds is null and not taskledger_internal.is_reserved(p.kind)
+            or p.kind = any (archivable.kinds))
+       and p.kind <> 'taskledger.next'
        and p.kind <> all (coalesce(archivable.except_kinds, '{}'))
        and (p.position <= floor or pg_visible_in_snapshot(p.xid, r.seen))
        and not exists (

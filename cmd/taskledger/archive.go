@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/bucket"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -54,7 +56,7 @@ With --keep, the command archives nothing: it sets how long serve --archive-afte
 		},
 	}
 	addDuration(cmd.Flags(), &f.olderThan, "older-than", "how long ago a task must have ended")
-	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of tasks (default: all but taskledger.operation)")
+	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of tasks (default: all but those of taskledger itself)")
 	cmd.Flags().StringVar(&f.to, "to", "", "where the events are kept: an archive, or none")
 	addDuration(cmd.Flags(), &f.hold, "hold",
 		"how much longer a task stays that a subscriber or the relay has not read (default: 7d)")
@@ -107,6 +109,9 @@ func (s *archiveService) validate() error {
 	switch {
 	case s.after == 0 && s.to != "":
 		return usagef("--archive-to has no effect without --archive-after")
+	case strings.HasPrefix(s.to, bucket.Scheme):
+		return usagef("--archive-to must be a directory or none, got %q", s.to).
+			hinted("run taskledger archive --to by a timer")
 	case s.after != 0 && s.to == "":
 		return usagef("--archive-after needs --archive-to: an archive as of taskledger export, or none")
 	}

@@ -62,7 +62,7 @@ type Task struct {
 type Options struct {
 	// OlderThan is how long ago a task must have ended, at least 0.
 	OlderThan time.Duration
-	// Kinds are the kinds of tasks. Default: all but taskledger.operation.
+	// Kinds are the kinds of tasks. Default: all but reserved ones, of taskledger itself.
 	Kinds []ledger.Kind
 	// Except are kinds whose tasks stay. Default: none.
 	Except []ledger.Kind

@@ -1,5 +1,5 @@
 -- The tasks that a run may remove, among the next events.
--- $1 run, $2 kinds (array literal; null: all but operations), $3 kinds that stay (array literal), $4 how much longer
+-- $1 run, $2 kinds (array literal; null: all but reserved ones), $3 kinds that stay (array literal), $4 how much longer
 -- subscribers and the relay hold a task, in microseconds, $5 position after which to read, $6 number of events.
 -- Returns how many events were read, position and time of the last one (0: none), how many tasks readers of the feed
 -- hold, one of these readers, and kind, biz_id and last version of each task; without a task, one row with version 0.
