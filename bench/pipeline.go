@@ -15,6 +15,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -283,7 +284,7 @@ func awaitProjected(ctx context.Context, db *pgxpool.Pool) error {
 		return err
 	}
 	return await(ctx, func() (bool, error) {
-		lag, err := projector.ReadLag(ctx, db)
+		lag, err := projection.ReadLag(ctx, db)
 		return lag.Events == 0, err
 	})
 }

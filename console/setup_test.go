@@ -17,6 +17,7 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/console"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -67,7 +68,7 @@ func (s *site) project() {
 	ended := make(chan error)
 	go func() { ended <- p.Run(ctx) }()
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		lag, err := projector.ReadLag(s.t.Context(), s.db)
+		lag, err := projection.ReadLag(s.t.Context(), s.db)
 		if err == nil && lag.Events == 0 {
 			break
 		}

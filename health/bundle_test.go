@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -74,7 +75,7 @@ func (b *bundle) project() {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		lag, err := projector.ReadLag(b.t.Context(), b.db)
+		lag, err := projection.ReadLag(b.t.Context(), b.db)
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/internal/projection"
 )
 
 // The number of illegal events is exact below its cap. At the cap the condition has neither a time nor a last event:
@@ -18,8 +18,8 @@ func TestIllegalEventsOverTheCap(t *testing.T) {
 		text    string
 		isSince bool
 	}{
-		{events: projector.MaxIllegal - 1, text: "illegal events: 9,999; the last one: any reason", isSince: true},
-		{events: projector.MaxIllegal + 1, text: "illegal events: 10,000+; one of them: any reason"},
+		{events: projection.MaxIllegal - 1, text: "illegal events: 9,999; the last one: any reason", isSince: true},
+		{events: projection.MaxIllegal + 1, text: "illegal events: 10,000+; one of them: any reason"},
 	} {
 		b.exec(fmt.Sprintf(`
 			insert into taskledger.illegal_event (kind, biz_id, version, reason)

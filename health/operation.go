@@ -9,10 +9,10 @@ import (
 
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
 )
 
 // replaySilence is the time after which a replay counts as stopped: its rate is limited, and it shows no progress in
@@ -60,7 +60,7 @@ func checkOperations(ctx context.Context, c Config, r *Report) error {
 // readWork returns the rebuild of the built-in projection or of a subscriber, whichever a record is about.
 func readWork(ctx context.Context, c Config, o operation.Open) (*rebuild.Work, error) {
 	if o.Detail["projection"] != "" {
-		return projector.ReadWork(ctx, c.DB)
+		return projection.ReadWork(ctx, c.DB)
 	}
 	state, err := subscribers.ReadState(ctx, c.DB, o.Detail["subscriber"])
 	if errors.Is(err, outbox.ErrUnknownSubscriber) {

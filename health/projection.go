@@ -9,10 +9,10 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/projector"
 )
 
 // Projection is the lag of a projection behind the ledger.
@@ -24,7 +24,7 @@ type Projection struct {
 }
 
 func checkProjection(ctx context.Context, c Config, r *Report) error {
-	lag, err := projector.ReadLag(ctx, c.DB)
+	lag, err := projection.ReadLag(ctx, c.DB)
 	if err != nil {
 		return err
 	}
@@ -44,9 +44,9 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 	return nil
 }
 
-func projectionOf(lag projector.Lag) Projection {
+func projectionOf(lag projection.Lag) Projection {
 	return Projection{
-		Waiting: lag.Events, WaitingCapped: lag.Events == projector.MaxLag,
+		Waiting: lag.Events, WaitingCapped: lag.Events == projection.MaxLag,
 		OldestAt: lag.Oldest, OldestWaitingMS: lag.Age.Milliseconds(),
 	}
 }
@@ -102,12 +102,12 @@ func isBuilt(w *rebuild.Work, now time.Time) bool {
 const buildSilence = time.Minute
 
 func checkIllegal(ctx context.Context, c Config, r *Report) error {
-	illegal, err := projector.ReadIllegal(ctx, c.DB)
+	illegal, err := projection.ReadIllegal(ctx, c.DB)
 	if err != nil || illegal.Events == 0 {
 		return err
 	}
 	which := "the last one"
-	if illegal.Events == projector.MaxIllegal {
+	if illegal.Events == projection.MaxIllegal {
 		which = "one of them"
 	}
 	r.add(Condition{

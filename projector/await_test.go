@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/internal/projection"
 )
 
 // patience bounds waits that normally take milliseconds.
@@ -27,7 +27,7 @@ func await(tb testing.TB, what string, ready func() bool) {
 func awaitCaughtUp(tb testing.TB, pool *pgxpool.Pool) {
 	tb.Helper()
 	await(tb, "projection caught up", func() bool {
-		lag, err := projector.ReadLag(tb.Context(), pool)
+		lag, err := projection.ReadLag(tb.Context(), pool)
 		if err != nil {
 			tb.Fatal(err)
 		}

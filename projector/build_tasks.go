@@ -61,16 +61,6 @@ func rebuildTasksOf(a Act) operation.Operation {
 	}
 }
 
-// Work is a rebuild of the built-in projection.
-type Work = rebuild.Work
-
-// ReadWork returns the rebuild of the built-in projection that is under way, or was the last; nil: none. It never
-// commits. Errors: [ledger.ErrNotMigrated].
-func ReadWork(ctx context.Context, db ledger.DB) (*Work, error) {
-	state, _, err := rebuild.Read(ctx, db, feed.ProjectorReader)
-	return state.Work, err
-}
-
 // RebuildTasksAs is [RebuildTasks] with a record of its beginning and its end. The record succeeds in the transaction
 // that replaces the tables, together with the records of killed calls; or it is dead with the error.
 func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOptions) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -133,10 +134,10 @@ func lagCosts(t *testing.T, batch int) {
 		if err := open.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if lag, err := projector.ReadLag(t.Context(), pool); err != nil || lag.Events != 1 {
+		if lag, err := projection.ReadLag(t.Context(), pool); err != nil || lag.Events != 1 {
 			t.Errorf("behind by %+v, %v, want 1 event", lag, err)
 		}
-		blocks = blocksOf(t, pool, "lag", feed.ProjectorReader, projector.MaxLag)
+		blocks = blocksOf(t, pool, "lag", feed.ProjectorReader, projection.MaxLag)
 		// The statement reads the late xids of other tests' open transactions as well.
 		if err := pool.QueryRow(t.Context(), `
 			select count(*)

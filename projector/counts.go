@@ -26,7 +26,7 @@ var (
 
 // ReadCounts returns the number of tasks by kind and state, sorted by both, without zeros, for at most limit kinds
 // after a kind; "" is before the first. The numbers are running totals, so the cost grows with limit, not with the
-// number of tasks or kinds. They lag behind the ledger, see [ReadLag]. Errors: [*ledger.InvalidError] if limit is less
+// number of tasks or kinds. They lag behind the ledger, see [WaitFor]. Errors: [*ledger.InvalidError] if limit is less
 // than 1, [ledger.ErrNotMigrated].
 func ReadCounts(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]ledger.StateCount, error) {
 	if err := lists.CheckLimit(limit); err != nil {

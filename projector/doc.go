@@ -9,7 +9,7 @@
 //	taskledger.kind_hour   events of each kind and hour
 //
 // [Runner] follows the ledger's feed and applies it page by page. [ReadTasks], [ReadCounts] and [ReadKindStats] read
-// the tables, and [ReadLag] returns their delay. [Verify] compares the tables with the events, and [RebuildTasks]
+// the tables. [Verify] compares the tables with the events, and [RebuildTasks]
 // rebuilds them. To read the current state of a task, use ledger.Load, which does not need a projection. To read an
 // event's effect on a projection, use [WaitFor].
 //

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -31,7 +32,7 @@ func ExampleRunner_Run() {
 		log.Fatal(err)
 	}
 	for behind := true; behind; {
-		lag, err := projector.ReadLag(ctx, pool)
+		lag, err := projection.ReadLag(ctx, pool)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -128,7 +129,7 @@ func catchUp(pool *pgxpool.Pool) {
 	running := make(chan error)
 	go func() { running <- p.Run(ctx) }()
 	for behind := true; behind; {
-		lag, err := projector.ReadLag(ctx, pool)
+		lag, err := projection.ReadLag(ctx, pool)
 		if err != nil {
 			log.Fatal(err)
 		}

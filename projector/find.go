@@ -36,7 +36,7 @@ const maxFindPages = 5
 // FindTasks returns tasks of the projection by kind and biz_id. It also returns next, the Search.After with which to
 // continue, or the zero key at the end. A call reads a bounded number of tasks, so it may return fewer than the limit,
 // even an empty slice, although there are more. The Position of each is 0. Tasks that are not projected yet are left
-// out, see [ReadLag]. The cost grows with the number of kinds, not of tasks. It never commits.
+// out, see [WaitFor]. The cost grows with the number of kinds, not of tasks. It never commits.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func FindTasks(ctx context.Context, db ledger.DB, s Search) (found []ledger.ListedTask, next ledger.Key, err error) {

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/projection"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/projector"
 )
 
 // Events that do not fold are recorded once each, and the others of the page are projected.
@@ -25,7 +26,7 @@ func TestIllegalEventsAreRecorded(t *testing.T) {
 		ledgertest.Enqueue(t, pool, ledgertest.Key(t, "coupon.send/later-"+string(rune('a'+version))), "")
 		project(t, pool)
 	}
-	illegal, err := projector.ReadIllegal(t.Context(), pool)
+	illegal, err := projection.ReadIllegal(t.Context(), pool)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,17 +42,17 @@ func TestIllegalEventsAreRecorded(t *testing.T) {
 		t.Errorf("%d tasks are projected, want 4", tasks)
 	}
 
-	listed, err := projector.ListIllegal(t.Context(), pool, projector.EventName{}, 10)
+	listed, err := projection.ListIllegal(t.Context(), pool, subscribers.EventName{}, 10)
 	if err != nil || len(listed) != 1 || listed[0].Version != 5 || !strings.HasSuffix(listed[0].Reason, want) {
 		t.Errorf("listed: %+v, %v", listed, err)
 	}
 	good, bad := ledgertest.Key(t, "coupon.send/2"), ledgertest.Key(t, "coupon.send/1")
 	operator := ledgertest.As(t, pool, "operator")
-	_, err = projector.DismissIllegal(t.Context(), operator, good, "alice", "")
-	if !errors.Is(err, projector.ErrNotIllegal) {
+	_, err = projection.DismissIllegal(t.Context(), operator, good, "alice", "")
+	if !errors.Is(err, projection.ErrNotIllegal) {
 		t.Errorf("a task without illegal events: %v, want ErrNotIllegal", err)
 	}
-	n, err := projector.DismissIllegal(t.Context(), operator, bad, "alice", "role corrected")
+	n, err := projection.DismissIllegal(t.Context(), operator, bad, "alice", "role corrected")
 	if err != nil || n != 1 {
 		t.Errorf("dismissed %d, %v", n, err)
 	}
@@ -67,7 +68,7 @@ func TestIllegalEventsAreRecorded(t *testing.T) {
 	}
 
 	rebuildTasks(t, pool)
-	if illegal, err = projector.ReadIllegal(t.Context(), pool); err != nil || illegal.Events != 1 {
+	if illegal, err = projection.ReadIllegal(t.Context(), pool); err != nil || illegal.Events != 1 {
 		t.Errorf("after a rebuild: %+v, %v, want the event on record again", illegal, err)
 	}
 }

@@ -126,7 +126,7 @@ func states() (all []string) {
 // ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the Filter.After with which
 // to continue, or 0 at the end. A call reads a bounded part of the ledger; with From or To, the part between the tasks
 // of their minutes. So it may return fewer tasks than the limit, even an empty slice, although there are more. Tasks
-// that are not projected yet are left out, see [ReadLag].
+// that are not projected yet are left out, see [WaitFor].
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (

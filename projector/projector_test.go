@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -329,9 +330,9 @@ func TestDatabaseRestart(t *testing.T) {
 func TestBehind(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
-	behind := func(want int) projector.Lag {
+	behind := func(want int) projection.Lag {
 		t.Helper()
-		lag, err := projector.ReadLag(t.Context(), pool)
+		lag, err := projection.ReadLag(t.Context(), pool)
 		if err != nil {
 			t.Fatal(err)
 		}

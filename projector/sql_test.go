@@ -2,8 +2,10 @@ package projector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -21,6 +23,9 @@ import (
 func statement(tb testing.TB, name string) string {
 	tb.Helper()
 	text, err := fs.ReadFile(projector.SQL, "sql/"+name+".sql")
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = os.ReadFile("../internal/projection/sql/" + name + ".sql")
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}

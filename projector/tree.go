@@ -79,7 +79,7 @@ func (l *TreeLimits) complete() error {
 // that wait for the task.
 //
 // The task, its causes, its predecessors and the tasks that wait for it are read from the ledger, the others from the
-// projection. Tasks that are not projected yet are left out; see [ReadLag]. A task is in a tree once, even if its
+// projection. Tasks that are not projected yet are left out; see [WaitFor]. A task is in a tree once, even if its
 // causes form a cycle; as a predecessor of several tasks it is below each of them, with its own predecessors below the
 // first.
 //

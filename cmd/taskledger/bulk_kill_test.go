@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -142,7 +143,7 @@ func (g *bulkGate) project() {
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
 	g.await("all is projected", func() bool {
-		lag, err := projector.ReadLag(g.t.Context(), g.owner)
+		lag, err := projection.ReadLag(g.t.Context(), g.owner)
 		return err == nil && lag.Events == 0
 	})
 	stop()

@@ -20,6 +20,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/internal/seal"
@@ -28,7 +29,6 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
 )
 
 // failure is an error in the form that the user sees.
@@ -141,7 +141,7 @@ func describe(err error) *failure {
 		f.exit = exitUsage
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
 		errors.Is(err, subscribers.ErrNotParked), errors.Is(err, outbox.ErrUnknownSubscriber),
-		errors.Is(err, projector.ErrNotIllegal):
+		errors.Is(err, projection.ErrNotIllegal):
 		f.exit = exitNotFound
 	case errors.Is(err, ledger.ErrUnknownPosition):
 		f.exit = exitNotFound

@@ -9,8 +9,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/projector"
 )
 
 func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
@@ -18,15 +18,15 @@ func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) e
 	if err != nil {
 		return err
 	}
-	all, next, err := cutPage(f.limit, func(limit int) ([]projector.IllegalEvent, error) {
-		return projector.ListIllegal(ctx, pool, after, limit)
-	}, func(e projector.IllegalEvent) string { return eventPlace(e.Key, e.Version) })
+	all, next, err := cutPage(f.limit, func(limit int) ([]projection.IllegalEvent, error) {
+		return projection.ListIllegal(ctx, pool, after, limit)
+	}, func(e projection.IllegalEvent) string { return eventPlace(e.Key, e.Version) })
 	if err != nil {
 		return err
 	}
 	list := struct {
-		Illegal []projector.IllegalEvent `json:"illegal"`
-		Next    string                   `json:"next,omitempty"`
+		Illegal []projection.IllegalEvent `json:"illegal"`
+		Next    string                    `json:"next,omitempty"`
 	}{all, next}
 	if err := printList(a, list, all, func(w io.Writer) {
 		if len(all) == 0 {
@@ -62,7 +62,7 @@ its illegal events are listed again.`,
 			// The key of an illegal event may be invalid.
 			key := ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				n, err := projector.DismissIllegal(ctx, pool, key, actorOr(actor), reason)
+				n, err := projection.DismissIllegal(ctx, pool, key, actorOr(actor), reason)
 				if err != nil {
 					return err
 				}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/taskledger/taskledger/internal/archive"
 	record "github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/relays"
-	"github.com/taskledger/taskledger/projector"
 )
 
 func newImportArchiveCommand(a *app) *cobra.Command {
@@ -57,7 +57,7 @@ type importedArchive struct {
 func importArchive(ctx context.Context, a *app, pool *pgxpool.Pool, place archive.Store, act record.Operation) error {
 	began := time.Now()
 	o := &archive.ImportOptions{Finish: func(ctx context.Context, tx pgx.Tx) error {
-		return errors.Join(projector.Reset(ctx, tx), relays.ForgetParked(ctx, tx), record.Record(ctx, tx, act))
+		return errors.Join(projection.Reset(ctx, tx), relays.ForgetParked(ctx, tx), record.Record(ctx, tx, act))
 	}}
 	var done archive.Imported
 	_, err := withProgress(a, "verified or imported", func(show func(done, total int64)) (err error) {

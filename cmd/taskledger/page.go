@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/projector"
 )
 
 const (
@@ -73,7 +73,7 @@ func parseTaskPlace(place string) (k ledger.Key, err error) {
 func eventPlace(k ledger.Key, v ledger.Version) string { return fmt.Sprintf("%s/%d", taskPlace(k), v) }
 
 // parseEventPlace is the reverse of eventPlace. "" is the place before the first event.
-func parseEventPlace(place string) (e projector.EventName, err error) {
+func parseEventPlace(place string) (e subscribers.EventName, err error) {
 	if place == "" {
 		return e, nil
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	record "github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
 )
 
 // rebaseFlags are the options of rebase.
@@ -95,7 +95,7 @@ func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, pl
 	finish := func(ctx context.Context, tx pgx.Tx) (err error) {
 		installation = ""
 		if plan.Needed {
-			err = errors.Join(projector.Reset(ctx, tx), relays.ForgetParked(ctx, tx))
+			err = errors.Join(projection.Reset(ctx, tx), relays.ForgetParked(ctx, tx))
 		}
 		if err == nil && f.newInstallation {
 			installation, err = feed.RenewInstallation(ctx, tx)

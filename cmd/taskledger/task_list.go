@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -63,7 +64,7 @@ func noteLag(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	if a.config.output != formatTable {
 		return nil
 	}
-	lag, err := projector.ReadLag(ctx, pool)
+	lag, err := projection.ReadLag(ctx, pool)
 	if err == nil && lag.Age > time.Second {
 		fmt.Fprintf(a.stderr,
 			"the list is late: the oldest event that is not in it is %s old; is taskledger serve running?\n",

@@ -18,6 +18,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -113,7 +114,7 @@ func (b *bundle) await(what string, done func() bool) {
 func (b *bundle) awaitProjected() {
 	b.t.Helper()
 	b.await("the projection", func() bool {
-		lag, err := projector.ReadLag(context.Background(), b.db)
+		lag, err := projection.ReadLag(context.Background(), b.db)
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -234,7 +234,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/health",
-		may: []string{"/internal/relays", "/internal/rebuild", "/internal/subscribers",
+		may: []string{"/internal/projection", "/internal/relays", "/internal/rebuild", "/internal/subscribers",
 			"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
 			"/internal/dispatcher", "/internal/scheduler", "/internal/operator", "/internal/webhooks",
 			"/internal/cache",
@@ -279,6 +279,12 @@ var rules = []rule{
 		may: []string{"/ledger", "/internal/fault", "/internal/feed", "/internal/loop", "/internal/operation",
 			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx},
 		reason: "tables are replaced in one way, whichever reader derives them",
+	},
+	{
+		pkg: "/internal/projection",
+		may: []string{"/ledger", "/internal/feed", "/internal/lists", "/internal/operation", "/internal/pgerr",
+			"/internal/pgquery", "/internal/rebuild", "/internal/subscribers", pgx},
+		reason: "the built-in projection is administered in one way, by those that do not keep it too",
 	},
 	{
 		pkg: "/internal/relays",
@@ -450,7 +456,7 @@ var rules = []rule{
 		may:    []string{"/ledger", "/internal/strictjson"},
 		reason: "a simulation of what the ledger holds, for a command",
 	},
-	{pkg: "/cmd/taskledger/internal/demo", may: []string{
+	{pkg: "/cmd/taskledger/internal/demo", may: []string{"/internal/projection",
 		"/ledger", "/outbox", "/workers", "/internal/dispatcher", "/internal/scheduler",
 		"/ledger/periodic", "/projector", "/migrations", "/internal/fault", "/internal/loop", "/internal/natsconfig",
 		"/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",

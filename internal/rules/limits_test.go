@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/internal/webhooks"
@@ -65,7 +66,7 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 	},
 	"subscribers.ReadAll":       after(subscribers.ReadAll, ""),
 	"periodic.ReadSchedules":    after(periodic.ReadSchedules, ""),
-	"projector.ListIllegal":     after(projector.ListIllegal, projector.EventName{}),
+	"projector.ListIllegal":     after(projection.ListIllegal, subscribers.EventName{}),
 	"projector.ReadCounts":      after(projector.ReadCounts, ""),
 	"webhooks.ReadStopped":      after(webhooks.ReadStopped, time.Second),
 	"workers.ReadVersionStarts": after(workers.ReadVersionStarts, time.Now()),

@@ -79,6 +79,7 @@ var tables = map[string]string{
 
 // administrators are packages whose SQL counts as the owner's: they administer its tables.
 var administrators = map[string]string{
+	"internal/projection":  "projector",
 	"internal/relays":      "outbox",
 	"internal/subscribers": "outbox",
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
@@ -81,7 +82,7 @@ func (b *Bundle) Project() {
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
-	b.Await("the projection", func() bool { return Try(projector.ReadLag(b.Context(), b.DB))(b.T).Events == 0 })
+	b.Await("the projection", func() bool { return Try(projection.ReadLag(b.Context(), b.DB))(b.T).Events == 0 })
 	cancel()
 	if err := <-ended; err != nil {
 		b.T.Fatal(err)
@@ -92,7 +93,7 @@ func (b *Bundle) Project() {
 func (b *Bundle) AwaitProjected() {
 	b.T.Helper()
 	b.Await("publishing and projecting", func() bool {
-		lag := Try(projector.ReadLag(b.Context(), b.DB))(b.T)
+		lag := Try(projection.ReadLag(b.Context(), b.DB))(b.T)
 		return lag.Events == 0 && One[int](b, "select count(*)::integer from taskledger.outbox") == 0
 	})
 }

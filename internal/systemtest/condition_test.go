@@ -16,10 +16,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -105,7 +105,7 @@ func TestConditionsAppearAndGo(t *testing.T) {
 		  from taskledger.event e where e.kind = 'letter.send' and e.version = 1`)
 	appears(health.EventsIllegal, 0)
 	key := ledger.Key{Kind: letter.Name(), BizID: "1"}
-	if _, err := projector.DismissIllegal(t.Context(), d.pool("operator"), key, "alice", "forged"); err != nil {
+	if _, err := projection.DismissIllegal(t.Context(), d.pool("operator"), key, "alice", "forged"); err != nil {
 		t.Fatal(err)
 	}
 	goes(health.EventsIllegal)

@@ -19,6 +19,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
@@ -291,7 +292,7 @@ func (d *demo) startServices(ctx context.Context, fail context.CancelCauseFunc) 
 func (d *demo) awaitProjection(ctx context.Context) error {
 	deadline := time.Now().Add(recoveryTimeout)
 	for {
-		lag, err := projector.ReadLag(ctx, d.db)
+		lag, err := projection.ReadLag(ctx, d.db)
 		if err != nil {
 			return err
 		}

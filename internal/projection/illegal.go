@@ -1,4 +1,4 @@
-package projector
+package projection
 
 import (
 	"context"
@@ -13,12 +13,11 @@ import (
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 )
 
 var (
-	//go:embed sql/illegal_add.sql
-	illegalAddSQL string
 	//go:embed sql/illegal.sql
 	illegalSQL string
 	//go:embed sql/illegal_list.sql
@@ -40,12 +39,6 @@ type Illegal struct {
 // ErrNotIllegal is the error of a task without illegal events on record.
 var ErrNotIllegal = errors.New("no illegal event of the task is on record")
 
-// EventName names an event by its task and its version in the task.
-type EventName struct {
-	Key     ledger.Key
-	Version ledger.Version
-}
-
 // IllegalEvent is an event that cannot follow those before it.
 type IllegalEvent struct {
 	Key     ledger.Key     `json:"key"`
@@ -61,22 +54,9 @@ func ReadIllegal(ctx context.Context, db ledger.DB) (i Illegal, err error) {
 	return i, pgerr.Explain("read illegal events", err)
 }
 
-// addIllegal records an error of [ledger.Fold] in the transaction of a page, by illegal_add.sql for its tables.
-func addIllegal(ctx context.Context, tx pgx.Tx, sql string, k ledger.Key, err error) error {
-	var version ledger.Version
-	var illegal *ledger.IllegalError
-	if errors.As(err, &illegal) {
-		version = illegal.Event.Version
-	}
-	_, err = tx.Exec(ctx, sql, string(k.Kind), string(k.BizID), int64(version), err.Error())
-	return pgerr.Explain("record an illegal event", err)
-}
-
-// ListIllegal returns at most limit illegal events on record after one, by key and version. The zero EventName is
-// before the first one. It never commits.
 // ListIllegal returns at most limit illegal events on record after an event, by key and version. The zero EventName is
 // before the first event. It never commits.
-func ListIllegal(ctx context.Context, db ledger.DB, after EventName, limit int) ([]IllegalEvent, error) {
+func ListIllegal(ctx context.Context, db ledger.DB, after subscribers.EventName, limit int) ([]IllegalEvent, error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("list illegal events: %w", err)
 	}

@@ -1,0 +1,10 @@
+package projection_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/longtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(longtest.Run(m)) }
