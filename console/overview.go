@@ -47,6 +47,8 @@ type kindNow struct {
 	Pause              *operator.PausedKind
 	Attempts, Failures [sparkSteps]float64
 	Last               projector.KindStats // of the last step
+	LastFailed         time.Time           // the last minute of the last step with a failed attempt
+	Since              int64               // attempts that succeeded in later minutes
 	IsGrowing          bool                // its backlog
 	IsStuck            bool                // a task runs far longer than others
 }
@@ -89,8 +91,28 @@ func (k *kindNow) Spark() spark {
 func (k *kindNow) Share() string { return percent(k.Failed, k.Succeeded+k.Failed) }
 
 // Recent returns how many of the attempts of the last step failed: it shows whether a trouble is over.
-func (k *kindNow) Recent() string {
-	return fmt.Sprintf("%s of %s", printable.Count(k.Last.Failed), printable.Count(k.Last.Succeeded+k.Last.Failed))
+func (k *kindNow) Recent() string { return share(k.Last) }
+
+// share returns how many of the attempts failed.
+func share(s projector.KindStats) string {
+	return fmt.Sprintf("%s of %s", printable.Count(s.Failed), printable.Count(s.Succeeded+s.Failed))
+}
+
+// addMinute adds a minute of the last step. They come in their order.
+func (k *kindNow) addMinute(s projector.KindStats) {
+	if s.Failed > 0 {
+		k.LastFailed, k.Since = s.Minute, 0
+	} else if !k.LastFailed.IsZero() {
+		k.Since += s.Succeeded
+	}
+}
+
+// Healed returns how many attempts have succeeded since the last failed one, if many failed before; "" if too few.
+func (k *kindNow) Healed() string {
+	if k.Since < failingLeast {
+		return ""
+	}
+	return "all of the last " + printable.Count(k.Since) + " succeeded"
 }
 
 // Growth returns the rates at which tasks of the kind arrive and end.
@@ -109,6 +131,8 @@ func (k *kindNow) Trouble() string {
 		return "paused"
 	case k.Workers == 0 && k.Tasks.Available() > 0:
 		return "no worker"
+	case k.isFailing() && k.Healed() != "":
+		return "recovering"
 	case k.isFailing():
 		return "failing"
 	case k.IsStuck:
@@ -225,6 +249,9 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 		}
 		minutes = append(minutes, s)
 		i := min(max(int(s.Minute.Sub(from)/sparkStep), 0), sparkSteps-1)
+		if i == sparkSteps-1 {
+			kind(s.Kind).addMinute(s)
+		}
 		for _, k := range []*kindNow{kind(s.Kind), total} {
 			k.Add(s)
 			if i == sparkSteps-1 {

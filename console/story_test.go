@@ -147,6 +147,32 @@ func TestFailingSinceAMoment(t *testing.T) {
 	}
 }
 
+// After the cure of a kind that failed a moment ago, the overview and its page say that it succeeds again.
+func TestFailedUntilAMoment(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for n := range 6 {
+		k := ledgertest.Key(t, fmt.Sprintf("webhook.deliver/evt-%d", n))
+		ledgertest.Enqueue(t, s.db, k, `{}`)
+		s.appendAll(k, ledger.AppendRequest{Type: ledger.EventFailed,
+			Data: []byte(`{"error":{"message":"refused"}}`), In: time.Hour})
+	}
+	s.project()
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.kind_stats set minute = minute - interval '2 minutes'`)
+	ledgertest.ExecAsOwner(t, s.db, `insert into taskledger.kind_stats
+		select (jsonb_populate_record(s, jsonb_build_object('minute', s.minute + interval '1 minute',
+		        'succeeded', 9, 'failed', 0))).*
+		  from taskledger.kind_stats s`)
+	b := s.as(api.Viewer)
+	p := b.get("/")
+	b.want(p, http.StatusOK, "webhook.deliver was failing: 6 of 15 attempts in the last 5 minutes; all of the last 9",
+		"recovering")
+	if strings.Contains(p.body, "of 15 in the last hour") {
+		t.Errorf("the same numbers twice:\n%s", p.content())
+	}
+	b.want(b.get("/kind?name=webhook.deliver"), http.StatusOK, "6 in the last hour; all of the last 9 succeeded.")
+}
+
 // A backlog that grows is a trouble: its oldest task waits although workers handle the kind.
 func TestGrowingBacklog(t *testing.T) {
 	t.Parallel()

@@ -74,8 +74,14 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 	slices.SortFunc(growing, func(a, b *kindNow) int { return cmp.Compare(b.Tasks.Available(), a.Tasks.Available()) })
 	slices.SortFunc(paused, func(a, b *kindNow) int { return a.Pause.Since.Compare(b.Pause.Since) })
 	for _, k := range failing[:min(len(failing), maxTroubles)] {
-		text := fmt.Sprintf("%s is failing: %s attempts in the last 5 minutes, %s of %s in the last hour", k.Kind,
-			k.Recent(), printable.Count(k.Failed), printable.Count(k.Succeeded+k.Failed))
+		verb, healed := "is", k.Healed()
+		if healed != "" {
+			verb, healed = "was", "; "+healed
+		}
+		text := fmt.Sprintf("%s %s failing: %s attempts in the last 5 minutes", k.Kind, verb, k.Recent())
+		if hour := share(k.KindStats); hour != k.Recent() {
+			text += fmt.Sprintf(", %s in the last hour", hour)
+		}
 		if k.KindStats.Dead > 0 {
 			text += fmt.Sprintf("; %s died", tasks(int(k.KindStats.Dead)))
 		}
@@ -83,7 +89,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 		if err != nil {
 			return err
 		}
-		d.Troubles = append(d.Troubles, trouble{Text: text + ".", Error: why, Kind: unpaused(k), Links: []choice{
+		d.Troubles = append(d.Troubles, trouble{Text: text + healed + ".", Error: why, Kind: unpaused(k), Links: []choice{
 			{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
