@@ -38,9 +38,13 @@ begin
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
-      join taskledger.event e
-        on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
-     where taskledger_internal.may_follow(append_event.type, e.type)
+     cross join lateral (
+       select h.kind, h.biz_id, h.version, h.attempt, h.shard, h.type, h.priority, h.partition, h.order_key
+         from taskledger.event h
+        where h.kind = append_event.kind and h.biz_id = append_event.biz_id and h.version >= append_event.expected
+        order by h.version desc
+        limit 1) e
+     where e.version = append_event.expected and taskledger_internal.may_follow(append_event.type, e.type)
        and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
        and (append_event.type <> 'released'
             or e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')

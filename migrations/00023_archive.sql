@@ -134,20 +134,25 @@ $$;
 comment on function taskledger_internal.archived_version(text, text) is
   'Returns the last version of the archived task with this key; null if none was archived.';
 
--- With its owner's rights, and stable, as archived_version. Index: position.
+-- A snapshot from during a run sees the events of a task until they are removed, but its end, too: see the header.
+-- With its owner's rights, and stable, as archived_version. Indexes: position, primary key.
 -- +goose StatementBegin
-create function taskledger_internal.still_has(kind text, biz_id text, "position" bigint) returns boolean
+create function taskledger_internal.still_has(kind text, biz_id text, "position" bigint, last integer) returns boolean
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 begin
   return exists (
     select from taskledger.event e
-     where e.position = still_has.position and e.kind = still_has.kind and e.biz_id = still_has.biz_id);
+     where e.position = still_has.position and e.kind = still_has.kind and e.biz_id = still_has.biz_id)
+    and not exists (
+      select from taskledger.event n
+       where n.kind = still_has.kind and n.biz_id = still_has.biz_id and n.version > still_has.last);
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.still_has(text, text, bigint) is
-  'Returns whether the event of a task at a position is in the ledger: a removed task has none.';
+comment on function taskledger_internal.still_has(text, text, bigint, integer) is
+  'Returns whether the event of a task at a position is in the ledger, and none after a version: a removed task has '
+  'none.';
 
 -- Volatile, so that it sees the removal that it has waited for. With its owner's rights, because only the owner may
 -- lock rows of events. Index: primary key.

@@ -1287,9 +1287,13 @@ begin
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
-      join taskledger.event e
-        on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
-     where taskledger_internal.may_follow(append_event.type, e.type)
+     cross join lateral (
+       select h.kind, h.biz_id, h.version, h.attempt, h.shard, h.type, h.priority, h.partition, h.order_key
+         from taskledger.event h
+        where h.kind = append_event.kind and h.biz_id = append_event.biz_id and h.version >= append_event.expected
+        order by h.version desc
+        limit 1) e
+     where e.version = append_event.expected and taskledger_internal.may_follow(append_event.type, e.type)
        and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
        and (append_event.type <> 'released'
             or e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
@@ -6157,7 +6161,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.still_ends(kind text, biz_id text, version integer) IS 'Locks the last event of a finished task against its removal until the transaction ends. Returns whether the event is in the ledger: it is not if the task was removed.';
 
-CREATE FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position" bigint) RETURNS boolean
+CREATE FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position" bigint, last integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -6165,11 +6169,14 @@ CREATE FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position"
 begin
   return exists (
     select from taskledger.event e
-     where e.position = still_has.position and e.kind = still_has.kind and e.biz_id = still_has.biz_id);
+     where e.position = still_has.position and e.kind = still_has.kind and e.biz_id = still_has.biz_id)
+    and not exists (
+      select from taskledger.event n
+       where n.kind = still_has.kind and n.biz_id = still_has.biz_id and n.version > still_has.last);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position" bigint) IS 'Returns whether the event of a task at a position is in the ledger: a removed task has none.';
+COMMENT ON FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position" bigint, last integer) IS 'Returns whether the event of a task at a position is in the ledger, and none after a version: a removed task has none.';
 
 CREATE FUNCTION taskledger_internal.stopped_lines(most integer) RETURNS TABLE(order_key text, kind text, biz_id text, since timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER

@@ -9,6 +9,7 @@
 -- A crash of the server may undo the outcome of an attempt, which is then repeated or examined. Other events are on
 -- disk when the transaction has committed.
 -- Waits for a concurrent append to the same task. Locks nothing else. Index: primary key.
+-- It looks for the last event: the archive may remove the one after version $3 while this statement waits for it.
 -- The xid is drawn before the position (see package internal/feed) and before the clock is read (see table timer).
 with tx as materialized (
   select pg_current_xact_id() as xid, taskledger_internal.session_login() as login_id,
@@ -32,8 +33,13 @@ with tx as materialized (
                      $6::text, case $4::text when 'failed' then 'retry_at' else 'run_at' end, due.at) end::json,
          $9::text::json
     from due
-    join taskledger.event e on e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer
-   where e.type = any ($7::text::taskledger.event_type[])
+   cross join lateral (
+     select h.kind, h.biz_id, h.version, h.attempt, h.shard, h.type, h.priority, h.partition, h.order_key
+       from taskledger.event h
+      where h.kind = $1::text and h.biz_id = $2::text and h.version >= $3::integer
+      order by h.version desc
+      limit 1) e
+   where e.version = $3::integer and e.type = any ($7::text::taskledger.event_type[])
      and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
      and ($4::text <> 'released' or e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
           or taskledger_internal.still_ends(e.kind, e.biz_id, e.version))

@@ -12,7 +12,7 @@
 -- Names have their schema: code in the transaction may have set a search_path with others of the same name, or made a
 -- temporary table, whose name is also the name of a type.
 -- The end of a task with an order key wakes the services: the next in line begins.
--- Index: primary key. The xid is drawn before the position: see enqueue.sql.
+-- Index: primary key. The xid is drawn before the position: see enqueue.sql. The last event: see append.sql.
 insert into taskledger.event (version, attempt, shard, type, priority, partition, kind, biz_id, order_key, actor, data,
                               meta)
 select e.version operator(pg_catalog.+) 1,
@@ -23,10 +23,15 @@ select e.version operator(pg_catalog.+) 1,
        e.partition, $1::pg_catalog.text, $2::pg_catalog.text, e.order_key, coalesce($4::pg_catalog.text, session_user),
        $5::pg_catalog.text::pg_catalog.json, $6::pg_catalog.text::pg_catalog.json
   from (values (1)) one
-  left join taskledger.event e
-         on e.kind operator(pg_catalog.=) $1::pg_catalog.text
-        and e.biz_id operator(pg_catalog.=) $2::pg_catalog.text
-        and e.version operator(pg_catalog.=) $3::integer
+  left join lateral (
+    select h.version, h.attempt, h.shard, h.type, h.priority, h.partition, h.order_key
+      from taskledger.event h
+     where h.kind operator(pg_catalog.=) $1::pg_catalog.text
+       and h.biz_id operator(pg_catalog.=) $2::pg_catalog.text
+       and h.version operator(pg_catalog.>=) $3::integer
+     order by h.version desc
+     limit 1) e
+         on e.version operator(pg_catalog.=) $3::integer
         and e.type operator(pg_catalog.=) any ($9::pg_catalog.text::taskledger.event_type[])
         and pg_catalog.current_setting('taskledger.attempt', true) operator(pg_catalog.=) $7::pg_catalog.text
         and (e.version operator(pg_catalog.>) 1

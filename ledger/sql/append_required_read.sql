@@ -11,7 +11,7 @@ insert into taskledger.event (version, attempt, shard, type, priority, partition
 values (case when pg_catalog.current_setting('taskledger.attempt', true) operator(pg_catalog.=) $7::pg_catalog.text
               and taskledger_internal.session_incarnation() operator(pg_catalog.=) $10::pg_catalog.text
               and (taskledger_internal.archived_until() operator(pg_catalog.<) $13::bigint
-                   or taskledger_internal.still_has($1::pg_catalog.text, $2::pg_catalog.text, $13::bigint))
+                   or taskledger_internal.still_has($1::pg_catalog.text, $2::pg_catalog.text, $13::bigint, $3::integer))
              then $3::integer operator(pg_catalog.+) 1 end,
         $8::integer, $9::integer, $14::pg_catalog.text::taskledger.event_type, $11::integer, $12::pg_catalog.text,
         $1::pg_catalog.text, $2::pg_catalog.text,
