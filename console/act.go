@@ -48,6 +48,21 @@ type actTask struct {
 	Result string // after the act
 }
 
+// Why returns why the state of the task does not allow an act, and what to do instead.
+func (t actTask) Why(name api.Change) string {
+	switch {
+	case t.State == "":
+		return "no: there is no such task"
+	case name == api.Release && t.State == ledger.StateRunning:
+		return "no: it runs; cancel it first, then release it"
+	case name == api.Release && t.State != ledger.StateSucceeded:
+		return "no: it waits already"
+	case name == api.Release:
+		return "no: it has succeeded; its page has “Run again as…”"
+	}
+	return "no: it has ended"
+}
+
 // act returns the preview of an act on tasks. If the form confirms the act, it executes the act and returns the result.
 func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 	c, isAdmitted := h.admitForm(w, r, "")

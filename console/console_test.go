@@ -202,6 +202,24 @@ func TestAct(t *testing.T) {
 	b.want(b.post("/act", form), http.StatusOK, "0 of 1 tasks were changed")
 }
 
+// The preview of an act contains why the state of a task does not allow it, and what to do instead.
+func TestWhyAnActIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	running, ended := ledgertest.Key(t, "coupon.send/order-1"), ledgertest.Key(t, "coupon.send/order-2")
+	ledgertest.Enqueue(t, s.db, running, `{}`)
+	ledgertest.Enqueue(t, s.db, ended, `{}`)
+	s.appendAll(running, ledger.AppendRequest{Type: ledger.EventStarted, Actor: "w-1"})
+	s.appendAll(ended, ledger.AppendRequest{Type: ledger.EventSucceeded, Actor: "w-1"})
+	s.project()
+	b := s.as(api.Operator)
+	form := url.Values{"csrf": {token(t, b.get("/tasks"))}, "act": {"release"}, "key": {keyOf(running), keyOf(ended)}}
+	b.want(b.post("/act", form), http.StatusOK, "0 of 2 tasks can be changed",
+		"it runs; cancel it first, then release it", "it has succeeded; its page has")
+	form["act"], form["key"] = []string{"bury"}, []string{keyOf(ended)}
+	b.want(b.post("/act", form), http.StatusOK, "no: it has ended")
+}
+
 // Posts without the token of the form, of another session, of another site, and of viewers are refused.
 func TestPostsAreRefused(t *testing.T) {
 	t.Parallel()
