@@ -45,6 +45,7 @@ type failureGroup struct {
 	Dead          int64
 	IsMore        bool // there are more dead tasks
 	Retrying      int64
+	IsManyRetry   bool // there may be more retrying tasks
 	First, Last   time.Time
 	Example       ledger.Key
 	Show          template.URL // the query of its tasks, without a state
@@ -139,7 +140,7 @@ func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isF
 		known[[2]string{string(g.Kind), g.Message}] = g
 	}
 	for _, n := range retrying[:min(len(retrying), maxRetryingKinds)] {
-		found, _, err := projector.FindTasks(ctx, h.config.DB,
+		found, next, err := projector.FindTasks(ctx, h.config.DB,
 			projector.Search{Kind: n.Kind, State: ledger.StateRetrying, Limit: maxRetrying})
 		if err != nil {
 			return err
@@ -156,6 +157,7 @@ func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isF
 				d.Groups = append(d.Groups, g)
 			}
 			g.Retrying++
+			g.IsManyRetry = next != (ledger.Key{})
 			if t.UpdatedAt.Before(g.First) {
 				g.First = t.UpdatedAt
 			}

@@ -14,6 +14,25 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
+// Not all retrying tasks are read: the number of a group is shown as a least one.
+func TestManyRetrying(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	if _, err := ledgertest.As(t, s.db, ledgertest.Owner).Exec(t.Context(), `
+		insert into taskledger.event (kind, biz_id, version, attempt, shard, type, recorded_at, data)
+		select 'webhook.deliver', 'evt-' || n, v, v - 1, 0,
+		       (case v when 1 then 'enqueued' else 'failed' end)::taskledger.event_type, now(),
+		       (case v when 1 then '{}' else $1 end)::json
+		  from generate_series(1, 201) n, generate_series(1, 2) v
+		 order by n, v`, fmt.Sprintf(`{"error":{"message":"refused"},"retry_at":%q}`,
+		time.Now().Add(time.Hour).Format(time.RFC3339))); err != nil {
+		t.Fatal(err)
+	}
+	s.project()
+	b := s.as(api.Viewer)
+	b.want(b.get("/failures"), http.StatusOK, "201 retrying", "<b>200+</b> retrying")
+}
+
 // Dead and retrying tasks are in one group if their errors differ only in parts that vary. The group leads to its
 // tasks, and releases the dead ones.
 func TestFailures(t *testing.T) {
