@@ -42,6 +42,31 @@ func (s *site) wantVersion(k ledger.Key, version ledger.Version) ledger.Task {
 	return got
 }
 
+// A filter whose tasks cannot be changed at once leads to one by their prefix, for which there is an act on all.
+func TestNarrow(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for n := range 3 {
+		k := ledgertest.Key(t, fmt.Sprintf("image.resize/import-7/sku-%d", n))
+		if _, err := ledger.Enqueue(t.Context(), s.db, k, nil, &ledger.EnqueueOptions{Actor: "import"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.project()
+	const narrow = "/tasks?kind=image.resize&amp;prefix=import-7%2Fsku-&amp;state=available"
+	b := s.as(api.Operator)
+	p := b.get("/tasks?actor=import&kind=image.resize&state=available")
+	b.want(p, http.StatusOK, `href="`+narrow+`"`)
+	if strings.Contains(p.body, "Cancel all…") {
+		t.Error("all tasks of a search by actor can be changed")
+	}
+	b.want(b.get(strings.ReplaceAll(narrow, "&amp;", "&")), http.StatusOK, "Cancel all…", "sku-2")
+	p = s.as(api.Viewer).get("/tasks?actor=import&kind=image.resize&state=available")
+	if strings.Contains(p.body, narrow) {
+		t.Error("a viewer is led to an act")
+	}
+}
+
 // All tasks of a filter, over many batches, are changed once, by the caller and with the reason. A repeated form, as
 // after a server that was killed, changes what was not changed, although the projection is behind.
 func TestBulk(t *testing.T) {

@@ -42,6 +42,7 @@ type tasksData struct {
 	Next   template.URL // the query of the next page; "": this is the last
 	ByKey  bool         // sorted by key, not by time
 	Bulk   []act        // that can be applied to all tasks of the filter
+	Narrow template.URL // the query that all tasks of the page match, for which there is Bulk; "": none
 	Words  []string     // that the search box completes
 }
 
@@ -100,7 +101,21 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 		return err
 	}
 	d.Tasks = slices.DeleteFunc(d.Tasks, func(t ledger.ListedTask) bool { return !v.Caller.MayUse(t.Kind) })
+	d.narrow()
 	return h.addWords(ctx, v, d)
+}
+
+// narrow sets Narrow, if not all tasks of the search can be changed at once: its kind and state, with the beginning
+// that the biz_ids of the page share.
+func (d *tasksData) narrow() {
+	if d.isOnlyKey() || d.Kind == "" || len(bulkActs(d.State)) == 0 || len(d.Tasks) == 0 {
+		return
+	}
+	first := beginningOf(d.Tasks[0].BizID)
+	isShared := !slices.ContainsFunc(d.Tasks, func(t ledger.ListedTask) bool { return beginningOf(t.BizID) != first })
+	if isShared && first != "" {
+		d.Narrow = search{Kind: d.Kind, State: d.State, Prefix: first}.Query()
+	}
 }
 
 // readNewest reads the last enqueued tasks. If many tasks are in the state, it reads back tasks in all states, because

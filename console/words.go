@@ -67,8 +67,8 @@ func (h *Handler) addWords(ctx context.Context, v *view, d *tasksData) error {
 		if text := beginning(t.Error); text != "" {
 			errors = append(errors, text)
 		}
-		if i := strings.LastIndexAny(string(t.BizID), "/-_:@"); i > 0 {
-			prefixes = append(prefixes, string(t.BizID[:i+1]))
+		if text := beginningOf(t.BizID); text != "" {
+			prefixes = append(prefixes, text)
 		}
 	}
 	add("worker", ids)
@@ -78,6 +78,11 @@ func (h *Handler) addWords(ctx context.Context, v *view, d *tasksData) error {
 	add("prefix", prefixes)
 	d.Words = all
 	return nil
+}
+
+// beginningOf returns a biz_id up to its last separator, "" without any.
+func beginningOf(id ledger.BizID) string {
+	return string(id[:max(0, strings.LastIndexAny(string(id), "/-_:@")+1)])
 }
 
 // beginning returns the first words of an error, up to the first part that usually varies.
