@@ -155,6 +155,20 @@ type systemData struct {
 	CheckedAt time.Time // zero: no checks
 }
 
+// lateAge is the age of the oldest waiting event, or due timer, from which the page shows it as late. Some always wait.
+const lateAge = 10 * time.Second
+
+// IsPublishLate reports whether events wait long for the stream.
+func (d *systemData) IsPublishLate() bool { return d.Outbox.OldestWaiting >= lateAge }
+
+// IsProjectLate reports whether events wait long for the projector.
+func (d *systemData) IsProjectLate() bool {
+	return d.Projection.OldestWaitingMS >= lateAge.Milliseconds()
+}
+
+// IsTimerLate reports whether a timer has been due for long.
+func (d *systemData) IsTimerLate() bool { return d.Timers.Late() >= lateAge }
+
 func (h *Handler) showSystem(ctx context.Context, _ *http.Request, v *view) error {
 	if v.Caller.IsLimited() { // as in the API
 		return &failure{status: http.StatusForbidden, title: "The caller is limited to kinds.",
