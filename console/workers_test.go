@@ -31,7 +31,7 @@ func TestWorkersOnThePage(t *testing.T) {
 	b := s.as(api.Viewer)
 	p := b.get("/workers")
 	b.want(p, http.StatusOK, "w-1", "w-2",
-		"</svg> 16/17</td>", `data-label="in flight">13<`, `data-label="overdue">5<`, `data-label="a minute">123.4<`,
+		"</svg> 16/17</td>", `data-label="in flight">13<`, `data-label="overdue">5<`, `data-label="a minute">123<`,
 		"v1.2.3", "&lt;script&gt;", `data-label="a minute">–<`)
 	if strings.Contains(p.body, "<script>") {
 		t.Errorf("not escaped:\n%s", p.body)
