@@ -326,8 +326,9 @@ begin
        where r.kind = enqueue_again.kind and r.biz_id = enqueue_again.biz_id and r.run is not null
        order by r.version desc
        limit 1), 1);
-    if head.version is null then
-      return;
+    if head.version is null or head.version = 1 and taskledger_internal.archived_version(
+         enqueue_again.kind, enqueue_again.biz_id) is not null then
+      return; -- an archived key that was enqueued again is discarded
     elsif head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
       if enqueue_again.if_exists = 'rerun' or head.attempt > 0
           or head.type not in ('enqueued', 'scheduled', 'lined_up', 'released')
