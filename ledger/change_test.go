@@ -171,8 +171,9 @@ func TestRightsOfChanges(t *testing.T) {
 		t.Errorf("the operator: %v", err)
 	}
 
-	// The last run counts: a login that runs the task again may change it from then on.
-	if _, err := enqueueAs(t, pool, k, "2", ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun}); err != nil {
+	// The last run counts: an operator that runs the task again is its author from then on.
+	rerunner := ledgertest.As(t, pool, "producer", "operator")
+	if _, err := enqueueAs(t, rerunner, k, "2", ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ledger.Cancel(t.Context(), other, k, nil); sqlState(err) != "42501" {
@@ -187,7 +188,7 @@ func TestRightsOfChanges(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	name := pgx.Identifier{"taskledger_test_member"}.Sanitize()
 	for _, statement := range []string{
-		"create role " + name, "grant " + pgx.Identifier{pool.Config().ConnConfig.User}.Sanitize() + " to " + name,
+		"create role " + name, "grant " + pgx.Identifier{rerunner.Config().ConnConfig.User}.Sanitize() + " to " + name,
 		"set session authorization " + name,
 	} {
 		if _, err := tx.Exec(t.Context(), statement); err != nil {

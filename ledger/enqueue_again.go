@@ -16,6 +16,9 @@ import (
 var enqueueAgainSQL string
 
 // IfExists decides what an enqueue does if a task with its key exists.
+//
+// IfExistsRerun, IfExistsReplace and IfExistsFollow need the rights of [Cancel] to an existing task, in every state,
+// and to the run that waits behind it. Otherwise the error has SQLSTATE 42501.
 type IfExists string
 
 // The values of IfExists.

@@ -259,6 +259,9 @@ comment on function taskledger_internal.append_run(text, text, integer, smallint
 -- The run that it appends after a finished one takes the place of a run that still waits behind that: as begin_next, it
 -- ends the waiting one first, so both lock the keys in the same order.
 --
+-- A task whose last run, or whose waiting run, another login has enqueued is refused, as a change of that task is: see
+-- check_replace. The login of a run may cancel it.
+--
 -- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the
 -- winner of a race. Run numbers follow the newest event with args. Indexes: primary key, event_run.
 -- +goose StatementBegin
@@ -279,7 +282,10 @@ declare
   bound timestamptz;
   ended integer; -- the version of the event that ended the run before
   line text;     -- the order key of the new event
+  waiting record; -- the newest event of the run behind it
   behind integer; -- the version of the run that waits behind it
+  newest record;  -- the newest event with args after version 1
+  own_login constant integer := (select l.id from taskledger.logins l where l.name = session_user limit 1);
 begin
   perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   -- Only the calls that can find a fault: each costs as much as a query. No limit of sizes is below 4 KiB.
@@ -315,21 +321,32 @@ begin
   end if;
   loop
     line := enqueue_again.order_key;
-    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition, h.order_key into head
+    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition, h.order_key, h.login_id into head
       from taskledger.event h
      where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
      order by h.version desc
      limit 1;
-    next_run := 1 + coalesce((
-      select r.run
-        from taskledger.event r
-       where r.kind = enqueue_again.kind and r.biz_id = enqueue_again.biz_id and r.run is not null
-       order by r.version desc
-       limit 1), 1);
     if head.version is null or head.version = 1 and taskledger_internal.archived_version(
          enqueue_again.kind, enqueue_again.biz_id) is not null then
       return; -- an archived key that was enqueued again is discarded
-    elsif head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
+    end if;
+    select r.run, r.login_id into newest
+      from taskledger.event r
+     where r.kind = enqueue_again.kind and r.biz_id = enqueue_again.biz_id and r.run is not null
+     order by r.version desc
+     limit 1;
+    next_run := 1 + coalesce(newest.run, 1);
+    if newest.login_id is null and head.version > 1 then
+      newest.login_id := (
+        select e.login_id
+          from taskledger.event e
+         where e.kind = enqueue_again.kind and e.biz_id = enqueue_again.biz_id and e.version = 1);
+    end if;
+    if coalesce(newest.login_id, head.login_id) is distinct from own_login then
+      perform taskledger_internal.check_replace(coalesce(newest.login_id, head.login_id), enqueue_again.kind,
+                                                enqueue_again.biz_id);
+    end if;
+    if head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
       if enqueue_again.if_exists = 'rerun' or head.attempt > 0
           or head.type not in ('enqueued', 'scheduled', 'lined_up', 'released')
           or exists (
@@ -401,15 +418,18 @@ begin
         perform taskledger_internal.refuse_overload(enqueue_again.kind, num_nonnulls(due, line) > 0);
       end if;
       -- A run that waited behind the run before, and that the scheduler has not begun yet, has older args.
-      behind := (
-        select case when n.type = 'scheduled' then n.version end
-          from taskledger.event n
-         where n.kind = 'taskledger.next'
-           and n.biz_id = taskledger_internal.next_id(enqueue_again.kind, enqueue_again.biz_id)
-         order by n.version desc
-         limit 1);
+      select n.version, n.type, n.login_id into waiting
+        from taskledger.event n
+       where n.kind = 'taskledger.next'
+         and n.biz_id = taskledger_internal.next_id(enqueue_again.kind, enqueue_again.biz_id)
+       order by n.version desc
+       limit 1;
+      behind := case when waiting.type = 'scheduled' then waiting.version end;
     end if;
     if behind is not null then
+      if waiting.login_id is distinct from own_login then
+        perform taskledger_internal.check_replace(waiting.login_id, enqueue_again.kind, enqueue_again.biz_id);
+      end if;
       continue when taskledger_internal.append_event(
         'taskledger.next', taskledger_internal.next_id(enqueue_again.kind, enqueue_again.biz_id), behind, 'cancelled',
         session_user, '{"reason":"a later enqueue has begun the next run"}') is null;
@@ -422,10 +442,8 @@ begin
                case when head.type in ('enqueued', 'scheduled', 'lined_up', 'released') then head.priority end, 0),
       coalesce(nullif(enqueue_again.partition, ''),
                case when head.type in ('enqueued', 'scheduled', 'lined_up', 'released') then head.partition end),
-      line,
-      coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-               taskledger_internal.login_id()),
-      due, enqueue_again.start_by, enqueue_again.finish_by);
+      line, coalesce(own_login, taskledger_internal.login_id()), due, enqueue_again.start_by,
+      enqueue_again.finish_by);
     exit when "position" is not null;
     if behind is not null then -- its end must not stay without the run that takes its place
       raise exception 'taskledger: task %/% was changed at the same moment', enqueue_again.kind, enqueue_again.biz_id
@@ -481,7 +499,7 @@ declare
   added record;
 begin
   loop
-    select h.version, h.type, coalesce((
+    select h.version, h.type, h.login_id, coalesce((
              select r.run from taskledger.event r
               where r.kind = 'taskledger.next' and r.biz_id = id and r.run is not null
               order by r.version desc limit 1), 1) as run
@@ -490,6 +508,10 @@ begin
      where h.kind = 'taskledger.next' and h.biz_id = id
      order by h.version desc
      limit 1;
+    if head.type = 'scheduled' and head.login_id is distinct from (
+         select l.id from taskledger.logins l where l.name = session_user limit 1) then
+      perform taskledger_internal.check_replace(head.login_id, enqueue_behind.kind, enqueue_behind.biz_id);
+    end if;
     with tx as materialized (
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
@@ -1031,5 +1053,6 @@ comment on function taskledger.enqueue(text, text, json, timestamptz, integer, t
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '
   'are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args '
   'and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run '
-  'follow a run that has begun. Then is_new is true. A replacement defers the task at most defer_at_most after its run '
+  'follow a run that has begun. Then is_new is true. These three need the rights of taskledger.cancel to the task. '
+  'A replacement defers the task at most defer_at_most after its run '
   'was enqueued, and a run is due at the earliest throttle_for after the one before has ended.';

@@ -92,17 +92,12 @@ comment on function taskledger_internal.change_task(text, text, taskledger.event
   'written; state and version are those before the change; appended is the event.';
 
 -- +goose StatementBegin
-create function taskledger_internal.check_own_task(kind text, biz_id text) returns void
+create function taskledger_internal.check_author(author integer, kind text, biz_id text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  owner constant text := (
-    select l.name
-      from taskledger.event e
-      join taskledger.logins l on l.id = e.login_id
-     where e.kind = check_own_task.kind and e.biz_id = check_own_task.biz_id
-       and e.version = taskledger_internal.args_version(check_own_task.kind, check_own_task.biz_id));
+  owner constant text := (select l.name from taskledger.logins l where l.id = check_author.author);
 begin
-  if starts_with(kind, 'taskledger.') or owner <> session_user and not coalesce((
+  if starts_with(kind, 'taskledger.') or owner is distinct from session_user and not coalesce((
        select pg_has_role(session_user, r.oid, 'member') from pg_roles r where r.rolname = owner), false) then
     raise exception 'taskledger: login % may not change task %/%: another login has enqueued it',
         session_user, kind, biz_id
@@ -113,8 +108,45 @@ end
 $$;
 -- +goose StatementEnd
 
+comment on function taskledger_internal.check_author(integer, text, text) is
+  'Raises an error unless author is the id of the session''s login, or of a login whose member it is.';
+
+-- +goose StatementBegin
+create function taskledger_internal.check_own_task(kind text, biz_id text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  perform taskledger_internal.check_author(
+    (select e.login_id
+       from taskledger.event e
+      where e.kind = check_own_task.kind and e.biz_id = check_own_task.biz_id
+        and e.version = taskledger_internal.args_version(check_own_task.kind, check_own_task.biz_id)),
+    check_own_task.kind, check_own_task.biz_id);
+end
+$$;
+-- +goose StatementEnd
+
 comment on function taskledger_internal.check_own_task(text, text) is
   'Raises an error unless the session''s login, or a login whose member it is, has enqueued the task''s last run.';
+
+-- For functions with their owner's rights: the setting role is the role that the caller has set, while current_user is
+-- the owner. An operator may replace runs as it may change tasks.
+-- +goose StatementBegin
+create function taskledger_internal.check_replace(author integer, kind text, biz_id text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  if not has_function_privilege(
+       coalesce(nullif(current_setting('role'), 'none'), session_user),
+       'taskledger_internal.change_task(text, text, taskledger.event_type, integer, text, text, bigint, timestamptz, '
+       'integer, boolean)', 'execute') then
+    perform taskledger_internal.check_author(check_replace.author, check_replace.kind, check_replace.biz_id);
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.check_replace(integer, text, text) is
+  'Raises an error if the caller is no operator, and another login, whose member it is not, has enqueued the run that '
+  'it replaces, or that its run follows: the login with the id author.';
 
 -- With its owner's rights: a producer may neither read events nor append these.
 -- +goose StatementBegin

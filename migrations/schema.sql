@@ -453,7 +453,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text, defer_at_most interval, throttle_for interval, order_key text, pass_if_dead boolean) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. Tasks with the same order_key begin one after another has ended, in the order in which they were enqueued; with pass_if_dead, the next one also begins when this one is dead. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run follow a run that has begun. Then is_new is true. A replacement defers the task at most defer_at_most after its run was enqueued, and a run is due at the earliest throttle_for after the one before has ended.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text, defer_at_most interval, throttle_for interval, order_key text, pass_if_dead boolean) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. Tasks with the same order_key begin one after another has ended, in the order in which they were enqueued; with pass_if_dead, the next one also begins when this one is dead. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run follow a run that has begun. Then is_new is true. These three need the rights of taskledger.cancel to the task. A replacement defers the task at most defer_at_most after its run was enqueued, and a run is due at the earliest throttle_for after the one before has ended.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2123,6 +2123,25 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_after(after json, kind text, biz_id text) IS 'Returns the predecessors of a task as its meta contains them; raises an error for predecessors that package ledger rejects.';
 
+CREATE FUNCTION taskledger_internal.check_author(author integer, kind text, biz_id text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  owner constant text := (select l.name from taskledger.logins l where l.id = check_author.author);
+begin
+  if starts_with(kind, 'taskledger.') or owner is distinct from session_user and not coalesce((
+       select pg_has_role(session_user, r.oid, 'member') from pg_roles r where r.rolname = owner), false) then
+    raise exception 'taskledger: login % may not change task %/%: another login has enqueued it',
+        session_user, kind, biz_id
+      using errcode = 'insufficient_privilege',
+            hint = 'grant it the role operator, or the role of the login that enqueued the task';
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_author(author integer, kind text, biz_id text) IS 'Raises an error unless author is the id of the session''s login, or of a login whose member it is.';
+
 CREATE FUNCTION taskledger_internal.check_change(type taskledger.event_type, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2394,21 +2413,13 @@ CREATE FUNCTION taskledger_internal.check_own_task(kind text, biz_id text) RETUR
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  owner constant text := (
-    select l.name
-      from taskledger.event e
-      join taskledger.logins l on l.id = e.login_id
-     where e.kind = check_own_task.kind and e.biz_id = check_own_task.biz_id
-       and e.version = taskledger_internal.args_version(check_own_task.kind, check_own_task.biz_id));
 begin
-  if starts_with(kind, 'taskledger.') or owner <> session_user and not coalesce((
-       select pg_has_role(session_user, r.oid, 'member') from pg_roles r where r.rolname = owner), false) then
-    raise exception 'taskledger: login % may not change task %/%: another login has enqueued it',
-        session_user, kind, biz_id
-      using errcode = 'insufficient_privilege',
-            hint = 'grant it the role operator, or the role of the login that enqueued the task';
-  end if;
+  perform taskledger_internal.check_author(
+    (select e.login_id
+       from taskledger.event e
+      where e.kind = check_own_task.kind and e.biz_id = check_own_task.biz_id
+        and e.version = taskledger_internal.args_version(check_own_task.kind, check_own_task.biz_id)),
+    check_own_task.kind, check_own_task.biz_id);
 end
 $$;
 
@@ -2465,6 +2476,22 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_recorded(action text, subscriber text) IS 'Raises an error unless the calling transaction has recorded an act about a subscriber.';
+
+CREATE FUNCTION taskledger_internal.check_replace(author integer, kind text, biz_id text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if not has_function_privilege(
+       coalesce(nullif(current_setting('role'), 'none'), session_user),
+       'taskledger_internal.change_task(text, text, taskledger.event_type, integer, text, text, bigint, timestamptz, '
+       'integer, boolean)', 'execute') then
+    perform taskledger_internal.check_author(check_replace.author, check_replace.kind, check_replace.biz_id);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_replace(author integer, kind text, biz_id text) IS 'Raises an error if the caller is no operator, and another login, whose member it is not, has enqueued the run that it replaces, or that its run follows: the login with the id author.';
 
 CREATE FUNCTION taskledger_internal.check_retry(retry json, field text DEFAULT 'meta: retry'::text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -2828,7 +2855,10 @@ declare
   bound timestamptz;
   ended integer; -- the version of the event that ended the run before
   line text;     -- the order key of the new event
+  waiting record; -- the newest event of the run behind it
   behind integer; -- the version of the run that waits behind it
+  newest record;  -- the newest event with args after version 1
+  own_login constant integer := (select l.id from taskledger.logins l where l.name = session_user limit 1);
 begin
   perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   -- Only the calls that can find a fault: each costs as much as a query. No limit of sizes is below 4 KiB.
@@ -2864,21 +2894,32 @@ begin
   end if;
   loop
     line := enqueue_again.order_key;
-    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition, h.order_key into head
+    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition, h.order_key, h.login_id into head
       from taskledger.event h
      where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
      order by h.version desc
      limit 1;
-    next_run := 1 + coalesce((
-      select r.run
-        from taskledger.event r
-       where r.kind = enqueue_again.kind and r.biz_id = enqueue_again.biz_id and r.run is not null
-       order by r.version desc
-       limit 1), 1);
     if head.version is null or head.version = 1 and taskledger_internal.archived_version(
          enqueue_again.kind, enqueue_again.biz_id) is not null then
       return; -- an archived key that was enqueued again is discarded
-    elsif head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
+    end if;
+    select r.run, r.login_id into newest
+      from taskledger.event r
+     where r.kind = enqueue_again.kind and r.biz_id = enqueue_again.biz_id and r.run is not null
+     order by r.version desc
+     limit 1;
+    next_run := 1 + coalesce(newest.run, 1);
+    if newest.login_id is null and head.version > 1 then
+      newest.login_id := (
+        select e.login_id
+          from taskledger.event e
+         where e.kind = enqueue_again.kind and e.biz_id = enqueue_again.biz_id and e.version = 1);
+    end if;
+    if coalesce(newest.login_id, head.login_id) is distinct from own_login then
+      perform taskledger_internal.check_replace(coalesce(newest.login_id, head.login_id), enqueue_again.kind,
+                                                enqueue_again.biz_id);
+    end if;
+    if head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
       if enqueue_again.if_exists = 'rerun' or head.attempt > 0
           or head.type not in ('enqueued', 'scheduled', 'lined_up', 'released')
           or exists (
@@ -2950,15 +2991,18 @@ begin
         perform taskledger_internal.refuse_overload(enqueue_again.kind, num_nonnulls(due, line) > 0);
       end if;
       -- A run that waited behind the run before, and that the scheduler has not begun yet, has older args.
-      behind := (
-        select case when n.type = 'scheduled' then n.version end
-          from taskledger.event n
-         where n.kind = 'taskledger.next'
-           and n.biz_id = taskledger_internal.next_id(enqueue_again.kind, enqueue_again.biz_id)
-         order by n.version desc
-         limit 1);
+      select n.version, n.type, n.login_id into waiting
+        from taskledger.event n
+       where n.kind = 'taskledger.next'
+         and n.biz_id = taskledger_internal.next_id(enqueue_again.kind, enqueue_again.biz_id)
+       order by n.version desc
+       limit 1;
+      behind := case when waiting.type = 'scheduled' then waiting.version end;
     end if;
     if behind is not null then
+      if waiting.login_id is distinct from own_login then
+        perform taskledger_internal.check_replace(waiting.login_id, enqueue_again.kind, enqueue_again.biz_id);
+      end if;
       continue when taskledger_internal.append_event(
         'taskledger.next', taskledger_internal.next_id(enqueue_again.kind, enqueue_again.biz_id), behind, 'cancelled',
         session_user, '{"reason":"a later enqueue has begun the next run"}') is null;
@@ -2971,10 +3015,8 @@ begin
                case when head.type in ('enqueued', 'scheduled', 'lined_up', 'released') then head.priority end, 0),
       coalesce(nullif(enqueue_again.partition, ''),
                case when head.type in ('enqueued', 'scheduled', 'lined_up', 'released') then head.partition end),
-      line,
-      coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-               taskledger_internal.login_id()),
-      due, enqueue_again.start_by, enqueue_again.finish_by);
+      line, coalesce(own_login, taskledger_internal.login_id()), due, enqueue_again.start_by,
+      enqueue_again.finish_by);
     exit when "position" is not null;
     if behind is not null then -- its end must not stay without the run that takes its place
       raise exception 'taskledger: task %/% was changed at the same moment', enqueue_again.kind, enqueue_again.biz_id
@@ -3005,7 +3047,7 @@ declare
   added record;
 begin
   loop
-    select h.version, h.type, coalesce((
+    select h.version, h.type, h.login_id, coalesce((
              select r.run from taskledger.event r
               where r.kind = 'taskledger.next' and r.biz_id = id and r.run is not null
               order by r.version desc limit 1), 1) as run
@@ -3014,6 +3056,10 @@ begin
      where h.kind = 'taskledger.next' and h.biz_id = id
      order by h.version desc
      limit 1;
+    if head.type = 'scheduled' and head.login_id is distinct from (
+         select l.id from taskledger.logins l where l.name = session_user limit 1) then
+      perform taskledger_internal.check_replace(head.login_id, enqueue_behind.kind, enqueue_behind.biz_id);
+    end if;
     with tx as materialized (
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
