@@ -14,10 +14,14 @@ select l.name, l.kinds, l.weights, coalesce(l.per, ''), coalesce(l.max_running, 
             order by c.n desc
             limit 1) t),
        (date_part('epoch', u.oldest_at) * 1e6)::bigint, (date_part('epoch', u.next_at) * 1e6)::bigint
-  from taskledger.start_limits l
-  join taskledger.limit_use u on u.name = l.name
- where l.name > $1::text and ($3::text = '' or l.name in (
-   select k.name from taskledger.limited_kinds k where k.kind = $3::text))
- and ($4::text = '' or l.name = $4::text)
- order by l.name
- limit $2::bigint
+  from (
+    select n.name
+      from taskledger.limit_use n
+     where n.name > $1::text and ($3::text = '' or n.name in (
+             select k.name from taskledger.limited_kinds k where k.kind = $3::text))
+       and ($4::text = '' or n.name = $4::text)
+     order by n.name
+     limit $2::bigint) n
+ cross join lateral (select * from taskledger.start_limits s where s.name = n.name limit 1) l
+ cross join lateral (select * from taskledger.limit_use s where s.name = n.name limit 1) u
+ order by n.name
