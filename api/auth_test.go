@@ -18,7 +18,7 @@ import (
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	path := strings.NewReplacer("{kind}", "a.b", "{biz_id}", "1", "{change}", "1:release")
+	path := strings.NewReplacer("{kind}", "a.b", "{biz_id}", "1", "{change}", "1:release", "{name}", "a.b")
 	for pattern, least := range api.Operations() {
 		method, route, _ := strings.Cut(pattern, " ")
 		target := path.Replace(route)
@@ -223,6 +223,9 @@ func TestLeastDatabaseRights(t *testing.T) {
 		{method: "GET", path: "/v1/tasks", body: "", status: 200},
 		{method: "GET", path: "/v1/events", body: "", status: 200},
 		{method: "GET", path: "/v1/kinds", body: "", status: 200},
+		{method: "GET", path: "/v1/limits", body: "", status: 200},
+		{method: "PUT", path: "/v1/limits/a.b", body: `{"max_running":1}`, status: 403},
+		{method: "DELETE", path: "/v1/limits/a.b", body: "", status: 403},
 		{method: "GET", path: "/v1/workers", body: "", status: 200},
 		{method: "GET", path: "/v1/schedules", body: "", status: 200},
 		{method: "GET", path: "/v1/subscribers", body: "", status: 200},

@@ -19,9 +19,10 @@ import (
 )
 
 // listings are the calls that answer with a page by name.
-var listings = []string{"/v1/kinds", "/v1/schedules", "/v1/subscribers"}
+var listings = []string{"/v1/kinds", "/v1/limits", "/v1/schedules", "/v1/subscribers"}
 
-// fill inserts kinds with counts, pauses and limits, schedules and subscribers, numbered from first up to last.
+// fill inserts kinds with counts, pauses and limits, limits of starts, schedules and subscribers, numbered from first
+// up to last.
 func (s *server) fill(first, last int) {
 	s.t.Helper()
 	if first == 0 {
@@ -41,6 +42,11 @@ func (s *server) fill(first, last int) {
 		`insert into taskledger.kind_limit (kind, max_waiting, policy, retry_after_ms, actor)
 		   select 'a.k' || to_char(i, 'FM0000'), 9, 'reject', 0, 'a'
 		     from generate_series($1::integer, $2::integer) i where i % 5 in (2, 4)`,
+		`insert into taskledger.start_limit (name, max_running, actor)
+		   select 'l' || to_char(i, 'FM0000'), 5, 'a' from generate_series($1::integer, $2::integer) i`,
+		`insert into taskledger.limited_kind (kind, name)
+		   select 'a.k' || to_char(i, 'FM0000'), 'l' || to_char(i, 'FM0000')
+		     from generate_series($1::integer, $2::integer) i`,
 		`insert into taskledger.schedule (name, kind, every_ms, anchor, missed, missed_limit, overlap, actor)
 		   select 's' || to_char(i, 'FM0000'), 'a.k' || to_char(i, 'FM0000'), 60000, now(), 'one', 1, 'allow', 'a'
 		     from generate_series($1::integer, $2::integer) i`,
@@ -94,8 +100,8 @@ func (s *server) names(role api.Role, path string, limit int) (names []string) {
 	return names
 }
 
-// Pages of every size have each kind, schedule and subscriber once and in order. A kind whose totals are all zero is
-// not in the list, and a caller that is limited to kinds gets no name of another one.
+// Pages of every size have each kind, limit, schedule and subscriber once and in order. A kind whose totals are all
+// zero is not in the list, and a caller that is limited to kinds gets no name of another one.
 func TestPagesByName(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -111,6 +117,7 @@ func TestPagesByName(t *testing.T) {
 		if kind := i % 5; kind >= 2 || i%3 != 0 {
 			want["/v1/kinds"] = append(want["/v1/kinds"], fmt.Sprintf("a.k%04d", i))
 		}
+		want["/v1/limits"] = append(want["/v1/limits"], fmt.Sprintf("l%04d", i))
 		want["/v1/schedules"] = append(want["/v1/schedules"], fmt.Sprintf("s%04d", i))
 		want["/v1/subscribers"] = append(want["/v1/subscribers"], fmt.Sprintf("t%04d", i))
 	}
@@ -121,7 +128,7 @@ func TestPagesByName(t *testing.T) {
 			}
 		}
 	}
-	for path, prefix := range map[string]string{"/v1/kinds": "a.k", "/v1/schedules": "s"} {
+	for path, prefix := range map[string]string{"/v1/kinds": "a.k", "/v1/limits": "l", "/v1/schedules": "s"} {
 		for _, limit := range []int{1, 2, 3} {
 			want := []string{prefix + "0007", prefix + "0008", prefix + "0032"}
 			if diff := cmp.Diff(want, s.names("limited", path, limit)); diff != "" {

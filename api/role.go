@@ -18,7 +18,7 @@ const (
 	Viewer   Role = "viewer"   // reads
 	Producer Role = "producer" // enqueues tasks
 	Worker   Role = "worker"   // takes tasks and ends their attempts
-	Operator Role = "operator" // cancels, releases, reschedules and buries tasks
+	Operator Role = "operator" // cancels, releases, reschedules and buries tasks; sets limits
 	Admin    Role = "admin"    // pauses and resumes kinds
 )
 

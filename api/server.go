@@ -119,7 +119,8 @@ func isRedirect(found http.Handler) bool {
 // refuse answers a request that no operation serves.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request) {
 	allowed := ""
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
+		http.MethodDelete} {
 		probe := r.Clone(r.Context())
 		probe.Method = method
 		if found, pattern := h.mux.Handler(probe); pattern != "" && !isRedirect(found) {
