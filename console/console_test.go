@@ -58,6 +58,8 @@ func TestPages(t *testing.T) {
 		"/kind?name=coupon.send&a=1":  {"none, coupon.send: 0 of 5 <small>in use</small>"},
 		"/kind?name=absent":           {"absent"},
 		"/kind?name=a&range=7d":       {"Limit of waiting tasks"},
+		"/limits":                     {"coupon.send", "0 of 5", "by op", "Only an operator may"},
+		"/limits?name=absent":         {"There is no limit absent", "All limits"},
 		"/workers":                    {"No worker is alive"},
 		"/schedules":                  {"There are no schedules"},
 		"/subscribers":                {"There are no subscribers"},

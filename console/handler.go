@@ -73,6 +73,7 @@ func New(c Config) (*Handler, error) {
 	h.mux.HandleFunc("POST /act", h.act)
 	h.mux.HandleFunc("POST /bulk", h.bulk)
 	h.mux.HandleFunc("POST /kind", h.change("kinds", h.pauseKind))
+	h.mux.HandleFunc("POST /limit", h.limit)
 	h.mux.HandleFunc("POST /schedule", h.change("schedules", h.changeSchedule))
 	h.mux.HandleFunc("POST /subscriber", h.change("subscribers", h.changeSubscriber))
 	h.mux.HandleFunc("POST /group", h.change("failures", h.changeGroup))

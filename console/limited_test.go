@@ -38,6 +38,9 @@ func TestLimitedCallers(t *testing.T) {
 	ledgertest.ExecAsOwner(t, s.db, `
 		update taskledger.task set error = 'unseen ' || biz_id, fingerprint = '0' || substr(md5(biz_id), 1, 15)
 		 where kind = 'unseen.kind'`)
+	ledgertest.ExecAsOwner(t, s.db, `
+		select taskledger_internal.set_start_limit(l, array['other.kind', k], '{1,1}', null, 5, null, null, null, 'op')
+		  from (values ('other', 'other.a'), ('unseen', 'unseen.kind')) v (l, k)`)
 	limited := s.as(api.Operator, "other.*")
 	for path, want := range map[string]string{
 		"/":                   "is limited to kinds",
@@ -50,6 +53,7 @@ func TestLimitedCallers(t *testing.T) {
 		"/find?q=e":           "other.kind",
 		"/?by=kind":           "is limited to kinds",
 		"/schedules":          ">other<br>",
+		"/limits":             "<b>other</b>",
 		"/events":             "",
 		"/subscribers":        "",
 		"/tasks?prefix=order": "order-000",

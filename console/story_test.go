@@ -233,8 +233,10 @@ func TestTaskWaitsForItsLimit(t *testing.T) {
 	}
 	b := s.as(api.Viewer)
 	for _, path := range []string{"/task?" + keyOf(k), "/kind?name=export.run"} {
-		b.want(b.get(path), http.StatusOK, "exports", "0 of 0", "in use", "taskledger limit exports")
+		b.want(b.get(path), http.StatusOK, "exports", "0 of 0", "in use", "taskledger limit exports",
+			`href="/limits?name=exports"`)
 	}
+	b.want(b.get("/limits?name=exports"), http.StatusOK, "exports", "0 of 0", "export.run", "oldest wait")
 }
 
 // The page of a running task names the loss of its worker.

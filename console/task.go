@@ -51,6 +51,9 @@ func (d *taskData) Command() string {
 	return "taskledger show task " + shellQuote(string(d.Key.Kind)) + " " + shellQuote(string(d.Key.BizID))
 }
 
+// Limit returns the name of the limit for which the task waits, or "".
+func (d *taskData) Limit() string { return explain.Limit(d.Why) }
+
 // shellQuote returns a word of a command for a shell.
 func shellQuote(word string) string {
 	if strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/:@+") == "" {

@@ -54,7 +54,7 @@ type pageDef struct {
 }
 
 // parents are the pages of the menu to which the others belong.
-var parents = map[string]string{"task": "tasks", "kind": "kinds", "enqueue": "tasks",
+var parents = map[string]string{"task": "tasks", "kind": "kinds", "enqueue": "tasks", "limit": "limits",
 	"find": ""}
 
 // isListed reports whether the page is in the menu.
@@ -74,6 +74,7 @@ func init() {
 		{"failures", "/failures", "Failures", (*Handler).showFailures},
 		{"kinds", "/kinds", "Kinds", (*Handler).showKinds},
 		{"kind", "/kind", "Kind", (*Handler).showKind},
+		{"limits", "/limits", "Limits", (*Handler).showLimits},
 		{"workers", "/workers", "Workers", (*Handler).showWorkers},
 		{"schedules", "/schedules", "Schedules", (*Handler).showSchedules},
 		{"subscribers", "/subscribers", "Subscribers", (*Handler).showSubscribers},

@@ -5,6 +5,7 @@ package explain
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/lists"
@@ -118,9 +119,21 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 		printable.Count(max(waiting, 1)), live[t.Kind]), nil
 }
 
+// waitsForLimit is before the name of a limit.
+const waitsForLimit = "It waits for the limit "
+
+// Limit returns the name of the limit in the reason why a task waits, "" if it waits for no limit.
+func Limit(why string) string {
+	rest, isLimit := strings.CutPrefix(why, waitsForLimit)
+	if i := strings.IndexAny(rest, " ,"); isLimit && i > 0 { // names have neither
+		return rest[:i]
+	}
+	return ""
+}
+
 // closed returns that a task waits for a limit.
 func closed(l ledger.TaskLimit, now time.Time) string {
-	why := "It waits for the limit " + l.Use(now)
+	why := waitsForLimit + l.Use(now)
 	if len(l.Holders) > 0 && l.MaxRunning != nil && l.Running >= *l.MaxRunning {
 		why += ": " + printable.Names(l.Holders, maxNamed)
 	}

@@ -295,7 +295,7 @@ func (s *site) sell(t *testing.T) {
 var pagesOf = []struct{ name, path string }{
 	{"overview", "/"}, {"tasks", "/tasks"}, {"task", "/task?kind=webhook.deliver.partner&biz_id=evt_12099"},
 	{"failures", "/failures"},
-	{"kinds", "/kinds"}, {"kind", "/kind?name=webhook.deliver.partner"}, {"workers", "/workers"},
+	{"kinds", "/kinds"}, {"kind", "/kind?name=webhook.deliver.partner"}, {"limits", "/limits"}, {"workers", "/workers"},
 	{"schedules", "/schedules"}, {"subscribers", "/subscribers"}, {"events", "/events"},
 	{"system", "/system"}, {"enqueue", "/enqueue?kind=invoice.print"},
 }
