@@ -147,7 +147,7 @@ func TestFailingSinceAMoment(t *testing.T) {
 	}
 }
 
-// After the cure of a kind that failed a moment ago, the overview and its page say that it succeeds again.
+// After the cure of a kind that failed a moment ago, the overview and its page contain that it succeeds again.
 func TestFailedUntilAMoment(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -89,7 +89,8 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 		if err != nil {
 			return err
 		}
-		d.Troubles = append(d.Troubles, trouble{Text: text + healed + ".", Error: why, Kind: unpaused(k), Links: []choice{
+		text += healed + "."
+		d.Troubles = append(d.Troubles, trouble{Text: text, Error: why, Kind: unpaused(k), Links: []choice{
 			{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
