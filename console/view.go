@@ -106,6 +106,7 @@ func functions(zone *time.Location) template.FuncMap {
 	return template.FuncMap{
 		"when":    func(t time.Time) template.HTML { return whenTime(t, zone) },
 		"ago":     func(now, t time.Time) template.HTML { return agoTime(now, t, zone) },
+		"past":    func(now, t time.Time) template.HTML { return agoTime(later(now, t), t, zone) },
 		"dur":     age,
 		"count":   func(n any) string { return printable.Count(toInt(n)) },
 		"counted": func(n any) string { return printable.Counted(toInt(n)) },
