@@ -105,10 +105,11 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 	return h.addWords(ctx, v, d)
 }
 
-// narrow sets Narrow, if not all tasks of the search can be changed at once: its kind and state, with the beginning
-// that the biz_ids of the page share.
+// narrow sets Narrow, because not all tasks of a search by actor, worker, tag or partition can be changed at once: the
+// kind and state, with the beginning that the biz_ids of the page share.
 func (d *tasksData) narrow() {
-	if d.isOnlyKey() || d.Kind == "" || len(bulkActs(d.State)) == 0 || len(d.Tasks) == 0 {
+	isUnfit := d.isOnlyKey() || d.Error != "" || d.Since != "" || d.Kind == ""
+	if isUnfit || len(bulkActs(d.State)) == 0 || len(d.Tasks) == 0 {
 		return
 	}
 	first := beginningOf(d.Tasks[0].BizID)
