@@ -9,14 +9,19 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/installation.sql
-var installationSQL string
+var (
+	//go:embed sql/installation.sql
+	installationSQL string
+	//go:embed sql/ends.sql
+	endsSQL string
+)
 
 // segmentTasks is how many tasks are in a segment of a volume of [Tasks].
 const segmentTasks = 5000
@@ -28,8 +33,8 @@ type TaskEnd struct {
 }
 
 // StoreTasks stores all events of finished tasks in a volume, verifies it, and returns its name, which follows from the
-// tasks. A volume that a killed call has completed is verified and not written again. Its memory grows with the keys
-// alone.
+// tasks and their last events. A volume that a killed call has completed is verified and not written again. Its memory
+// grows with the keys alone.
 //
 // Errors: as [Create], [Writer.Close] and [Verify]; [*ledger.CorruptError] if an event is not in the volume.
 func StoreTasks(ctx context.Context, db ledger.DB, s Store, tasks []TaskEnd) (string, error) {
@@ -46,11 +51,26 @@ func StoreTasks(ctx context.Context, db ledger.DB, s Store, tasks []TaskEnd) (st
 	return plan.Name, nil
 }
 
-// planOf returns the plan of the volume of some tasks.
+// planOf returns the plan of the volume of some tasks. After a restore of the database, a task can end otherwise with
+// the same version, so position and time of its end are part of the name.
 func planOf(ctx context.Context, db ledger.DB, tasks []TaskEnd) (Plan, error) {
 	hash := sha256.New()
 	for _, t := range tasks {
 		fmt.Fprintf(hash, "%s %d\n", t.Key, t.Version)
+	}
+	for group := range slices.Chunk(tasks, segmentTasks) {
+		var kinds, ids, versions pgarray.Builder
+		for _, t := range group {
+			kinds.Add(string(t.Key.Kind))
+			ids.Add(string(t.Key.BizID))
+			versions.AddInt(int64(t.Version))
+		}
+		var digest string
+		args := []any{kinds.String(), ids.String(), versions.String()}
+		if _, err := pgquery.Row(ctx, db, endsSQL, args, &digest); err != nil {
+			return Plan{}, pgerr.Explain("archive tasks", err)
+		}
+		fmt.Fprintln(hash, digest)
 	}
 	p := Plan{Name: "tasks-" + hex.EncodeToString(hash.Sum(nil)[:8]), Content: Tasks, Kinds: []ledger.Kind{}}
 	_, err := pgquery.Row(ctx, db, installationSQL, nil, &p.Ledger)
