@@ -5714,6 +5714,10 @@ declare
   found_ids text[];
   found_versions integer[];
   found_states taskledger.task_state[];
+  readers text[];
+  seen pg_snapshot[];
+  until pg_snapshot[];
+  after_positions bigint[];
   tags text[];
   tag_positions bigint[];
   batch record;
@@ -5747,6 +5751,15 @@ begin
             and h.type in ('succeeded', 'cancelled', 'expired', 'discarded') and h.recorded_at < r.cutoff
             and h.position <= r.top and (h.position <= floor or pg_visible_in_snapshot(h.xid, r.seen))
             for update skip locked) e) l;
+  -- A rebuild or a seal may have begun since the tasks were chosen. The lock makes a rebuild wait before its snapshot.
+  perform taskledger_internal.lock_archive();
+  select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position)
+    into readers, seen, until, after_positions
+    from taskledger.feed_holds h
+   where not h.is_bounded;
+  if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
+    return;
+  end if;
   may_follow_on := exists (
     select from taskledger.timer t
      where t.due_at = taskledger_internal.end_of_time() and t.kind = 'taskledger.next');
@@ -5757,6 +5770,11 @@ begin
    where not exists (
        select from taskledger.event n
         where n.kind = k.kind and n.biz_id = k.biz_id and n.version > k.version)
+     and not exists (
+       select from taskledger.event e
+        cross join unnest(readers, seen, until, after_positions) h(reader, seen, until, after_position)
+        where e.kind = k.kind and e.biz_id = k.biz_id and e.version = k.version
+          and not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position))
      and not (may_follow_on and exists (
        select from taskledger.timer t
         where t.due_at = taskledger_internal.end_of_time() and t.kind = 'taskledger.next'
@@ -5794,7 +5812,6 @@ begin
    where h.is_bounded and newest.xid >= pg_snapshot_xmin(h.seen)
      and not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position)
    group by h.reader;
-  perform taskledger_internal.lock_archive();
   for batch in
     select k.kind, k.state, array_agg(k.biz_id order by k.biz_id) as ids,
            array_agg(k.version order by k.biz_id) as last_versions
@@ -5810,8 +5827,7 @@ begin
       insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, is_sealed, kind, state, file)
       select remove_tasks.run, cardinality(batch.ids), cardinality(batch.ids) + taskledger_internal.archived_tasks(
                batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0),
-             exists (select from taskledger.feed_holds h where h.reader = 'seal'), batch.kind, batch.state,
-             remove_tasks.file
+             'seal' = any (readers), batch.kind, batch.state, remove_tasks.file
         from unnest(batch.ids) k(biz_id)
        cross join lateral (
          select f.position from taskledger.event f where f.kind = batch.kind and f.biz_id = k.biz_id) e

@@ -23,6 +23,8 @@ import (
 )
 
 var (
+	//go:embed sql/build_lock.sql
+	buildLockSQL string
 	//go:embed sql/build_tables.sql
 	buildTablesSQL string
 	//go:embed sql/build_indexes.sql
@@ -137,8 +139,12 @@ func (t *tasksBuild) Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event
 	return t.apply(ctx, tx, events)
 }
 
-// Make is part of the interface [rebuild.Target].
+// Make is part of the interface [rebuild.Target]. It waits until the archive removes no task: while the schema exists,
+// it removes none.
 func (t *tasksBuild) Make(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, buildLockSQL); err != nil {
+		return pgerr.Explain("rebuild tasks", err)
+	}
 	err := pgquery.ExecAll(ctx, tx, buildTablesSQL, t.schema, pgarray.Of(builtInTables...))
 	if pgerr.Is(err, pgerr.UndefinedTable) {
 		return &TablesError{
