@@ -77,6 +77,7 @@ func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) e
 	var enqueued []ledger.Enqueued
 	err := durably.Do(ctx, h.config.DB, func(tx *ledger.Tx) (err error) {
 		enqueued, err = ledger.EnqueueMany(ctx, tx, entries)
+		err = c.checkRuns(ctx, tx, entries, err)
 		if _, ok := errors.AsType[*ledger.OtherArgsError](err); ok { // each answer contains it
 			err = nil
 		}

@@ -52,7 +52,7 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 	var enqueued ledger.Enqueued
 	err = durably.Do(ctx, h.config.DB, func(tx *ledger.Tx) (err error) {
 		enqueued, err = ledger.Enqueue(ctx, tx, entry.Key, entry.Args, entry.Options)
-		return err
+		return c.checkRuns(ctx, tx, []ledger.Entry{entry}, err)
 	})
 	if other, ok := errors.AsType[*ledger.OtherArgsError](err); ok {
 		enqueued, err = other.Existing, nil

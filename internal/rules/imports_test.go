@@ -313,7 +313,7 @@ var rules = []rule{
 			"/api/client", "/health", "/internal/feed", "/ledger", "/ledger/periodic",
 			"/outbox", "/projector", "/workers", "/internal/operator",
 			"/internal/durably", "/internal/eventrows",
-			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
+			"/internal/loop", "/internal/nextrun", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
 			"/internal/printable", "/internal/reserved", "/internal/strictjson", "/internal/wire", pgx, nats, xTime},
 		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
 	},
