@@ -26,10 +26,10 @@ func (b *fixture) follow(k ledger.Key, args string, o ledger.EnqueueOptions) led
 	return servicetest.Try(ledger.Enqueue(b.Context(), b.As("producer"), k, json.RawMessage(args), &o))(b.T)
 }
 
-// begun enqueues a task and records its start.
+// begun enqueues a task with the login of follow, and records its start.
 func (b *fixture) begun(k ledger.Key) {
 	b.T.Helper()
-	ledgertest.Enqueue(b.T, b.DB, k, `{"n":1}`)
+	ledgertest.Enqueue(b.T, b.As("producer"), k, `{"n":1}`)
 	ledgertest.Append(b.T, b.DB, k, ledger.EventStarted)
 }
 
