@@ -148,7 +148,7 @@ func (e Enqueued) String() string {
 // [TypedKind.WithSameArgs] compares Go values.
 //
 // It takes one statement for a new task and two for an existing one. With [IfExistsRerun], [IfExistsReplace] and
-// [IfExistsFollow] it takes one if it writes to an existing task, two for a new one, and otherwise four.
+// [IfExistsFollow] it takes one if it writes to an existing task, three for a new one, and otherwise four.
 //
 // It returns an [*InvalidError] before anything is sent. It also returns one if args or meta exceed the
 // limits of the database: setting max_args_bytes, 256 KiB, and max_meta_bytes, 16 KiB. It returns an
@@ -207,7 +207,9 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 		return Enqueued{}, pgerr.Explain("enqueue "+k.String(), err)
 	}
 	if ok {
-		return newEnqueued(k, position, EventEnqueued), nil
+		answers := []Enqueued{newEnqueued(k, position, EventEnqueued)}
+		err := runArchived(ctx, db, []firstEvent{row}, []int{0}, answers)
+		return answers[0], err
 	}
 	answers, err := resolve(ctx, db, []firstEvent{row})
 	if err != nil {
@@ -216,7 +218,8 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 	return answers[0], nil
 }
 
-// EnqueueMany enqueues all entries as [Enqueue] does, in one statement, two if some of them exist. It
+// EnqueueMany enqueues all entries as [Enqueue] does, in one statement, two if some of them exist, and one more if new
+// ones have an [IfExists] that runs a finished task again. It
 // returns the results in the order of the entries. If a key occurs twice, its first result is the new task.
 // If one entry is invalid, or an [*OverloadError] is returned, nothing is written. It never commits.
 //
@@ -335,14 +338,18 @@ func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, ign
 		return nil, err
 	}
 	answers := make([]Enqueued, len(rows))
-	var rest []int // the rows that were not inserted
+	var inserted, rest []int
 	for _, i := range order {
 		if answer, ok := added[rows[i].key]; ok {
 			answers[i] = answer
+			inserted = append(inserted, i)
 			delete(added, rows[i].key) // for a second entry with this key the task exists
 		} else {
 			rest = append(rest, i)
 		}
+	}
+	if err := runArchived(ctx, db, rows, inserted, answers); err != nil {
+		return nil, err
 	}
 	if len(rest) == 0 {
 		return answers, nil

@@ -12,8 +12,12 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
-//go:embed sql/enqueue_again.sql
-var enqueueAgainSQL string
+var (
+	//go:embed sql/enqueue_again.sql
+	enqueueAgainSQL string
+	//go:embed sql/runs_archived.sql
+	runsArchivedSQL string
+)
 
 // IfExists decides what an enqueue does if a task with its key exists.
 //
@@ -23,13 +27,14 @@ type IfExists string
 
 // The values of IfExists.
 const (
-	// IfExistsSame writes nothing and returns the task if it has the same args. Otherwise the enqueue returns an
+	// IfExistsSame writes nothing and returns the task if its args are the same. Otherwise the enqueue returns an
 	// [*OtherArgsError]. This is the default.
 	IfExistsSame IfExists = ""
 	// IfExistsIgnore writes nothing and returns the task, whatever its args: see [Enqueued].SameArgs.
 	IfExistsIgnore IfExists = "ignore"
 	// IfExistsRerun enqueues the next run of a finished task, with these args, times and deadlines. A task that has not
-	// finished is treated as by [IfExistsSame]: so at most one run of a key is unfinished.
+	// finished is treated as by [IfExistsSame]: so at most one run of a key is unfinished. An archived task has
+	// finished.
 	IfExistsRerun IfExists = "rerun"
 	// IfExistsReplace replaces args, times and deadlines of a task that has not begun, and is [IfExistsRerun] for a
 	// finished task. A task that has begun, or waits for predecessors, is treated as by [IfExistsSame]. A task in line
@@ -147,6 +152,44 @@ func enqueueAgainFirst(ctx context.Context, db DB, row firstEvent) (answer Enque
 	var answers [1]Enqueued
 	rest, err := enqueueAgain(ctx, db, []firstEvent{row}, []int{0}, beforeInsert, answers[:])
 	return answers[0], err == nil && len(rest) == 0, err
+}
+
+// runArchived enqueues the next runs of the archived tasks among the rows that were inserted, if a row may be appended
+// to a finished task, and sets their answers.
+func runArchived(ctx context.Context, db DB, rows []firstEvent, inserted []int, answers []Enqueued) error {
+	var kinds, ids pgarray.Builder
+	var again, archived []int
+	for _, i := range inserted {
+		if rows[i].again() {
+			kinds.Add(string(rows[i].key.Kind))
+			ids.Add(string(rows[i].key.BizID))
+			again = append(again, i)
+		}
+	}
+	if again == nil {
+		return nil
+	}
+	result, err := db.Query(ctx, runsArchivedSQL, kinds.String(), ids.String())
+	if err != nil {
+		return pgerr.Explain("enqueue: read archived keys", err)
+	}
+	defer result.Close()
+	for result.Next() {
+		var n int64
+		if err := result.Scan(&n); err != nil {
+			return pgerr.Explain("enqueue: read archived keys", err)
+		}
+		archived = append(archived, again[n-1])
+	}
+	if err := result.Err(); err != nil {
+		return pgerr.Explain("enqueue: read archived keys", err)
+	}
+	result.Close()
+	if archived == nil {
+		return nil
+	}
+	_, err = enqueueAgain(ctx, db, rows, archived, decided, answers)
+	return err
 }
 
 // groups returns the indices of rows, in groups to resolve one after another. All rows of a key in a group may be

@@ -9,7 +9,7 @@
 --   archived_until  raised by begin_archive; appends compare it
 --
 -- Package internal/archiver calls begin_archive, archive_waits, archivable and remove_tasks. Others call
--- archived_version, still_has, still_ends, archived_until, archived_keys and discard_archived.
+-- archived_version, still_has, still_ends, archived_until, archived_keys, runs_archived and discard_archived.
 --
 -- A task is removed as a whole, in the transaction that adds its key to archived_key. So each snapshot sees the
 -- events, or the key. Nothing may be appended to a task from what was read before the removal:
@@ -22,7 +22,8 @@
 --     removes, and is raised before the run waits. It is a sequence, so each statement reads its present value.
 --   - An event that follows a finished one (a release, a further run) locks that event first: still_ends.
 --   - Version 1 of a key that is enqueued again is not the archived version 1. No event may follow it but the
---     discarded of discard_archived, which has the version after the archived ones.
+--     discarded of discard_archived, which has the version after the archived ones. An enqueue that runs the task
+--     again appends that event itself, and the next run behind it.
 
 -- +goose Up
 
@@ -102,7 +103,7 @@ create table taskledger.archived_key (
   with (autovacuum_vacuum_insert_scale_factor = 0.01, autovacuum_freeze_min_age = 0);
 
 comment on table taskledger.archived_key is
-  'The keys of removed tasks, by hash: they never run again by being enqueued again.';
+  'The keys of removed tasks, by hash: they run again only by an enqueue that runs a finished task again.';
 
 -- Half of SHA-256. A kind contains no slash.
 -- +goose StatementBegin
@@ -261,6 +262,31 @@ $$;
 
 comment on function taskledger_internal.discard_archived(text[], text[], text) is
   'Discards the tasks among some whose keys are archived, and returns their numbers, from 1.';
+
+-- An enqueue whose IfExists runs a finished task again has inserted version 1, and asks whether the task is an archived
+-- one. Volatile, so that it sees the removal that the insert has waited for. In an older snapshot of REPEATABLE READ,
+-- the insert meets no version 1 either, although its transaction still reads the removed one. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.runs_archived(kind text, biz_id text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return false;
+  end if;
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') and (
+       select count(*)
+         from taskledger.event e
+        where e.kind = runs_archived.kind and e.biz_id = runs_archived.biz_id and e.version = 1) > 1 then
+    raise exception 'taskledger: task %/% was archived during the transaction', runs_archived.kind, runs_archived.biz_id
+      using errcode = 'serialization_failure', hint = 'try again';
+  end if;
+  return taskledger_internal.archived_version(runs_archived.kind, runs_archived.biz_id) is not null;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.runs_archived(text, text) is
+  'Returns whether the task whose version 1 was inserted is an archived one, for an enqueue that is to run it again.';
 
 -- Owners of events remove none by mistake: only a transaction that has added a batch may delete, which remove_tasks
 -- does. Index: archive_batch_xid.
@@ -655,7 +681,8 @@ begin
       select taskledger_internal.key_hash(batch.kind, k.biz_id), k.version, batch_id
         from unnest(batch.ids, batch.last_versions) k(biz_id, version)
        order by 1
-          on conflict (hash) do update set version = excluded.version;
+          on conflict (hash) do update
+         set version = excluded.version, batch = case batch.state when 'discarded' then a.batch else excluded.batch end;
       delete from taskledger.event e
        using unnest(batch.ids) k(biz_id)
        where e.kind = batch.kind and e.biz_id = k.biz_id;

@@ -185,7 +185,8 @@ grant execute on function taskledger_internal.due_at, taskledger_internal.with_m
 grant execute on function taskledger_internal.follows, taskledger_internal.type_in_line,
    taskledger_internal.appended_here, taskledger_internal.admits to producer, worker, relay, operator;
 grant execute on function taskledger_internal.with_times, taskledger_internal.existing_tasks,
-   taskledger_internal.check_existing, taskledger_internal.enqueue_again, taskledger_internal.overfull_entry
+   taskledger_internal.check_existing, taskledger_internal.enqueue_again, taskledger_internal.runs_archived,
+   taskledger_internal.overfull_entry
    to producer, relay, operator;
 grant execute on function taskledger_internal.origin, taskledger_internal.timeline, taskledger_internal.incarnation,
    taskledger_internal.feed_floor, taskledger_internal.rebased_at, taskledger_internal.foreign_position,

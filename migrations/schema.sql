@@ -423,8 +423,11 @@ begin
              ) t(at, reason)
        where t.at is not null;
     end if;
-    return query select true, taskledger.state_after(first_type), 1, true, added_position;
-    return;
+    if enqueue.if_exists not in ('replace', 'rerun', 'follow')
+        or not taskledger_internal.runs_archived(enqueue.kind, enqueue.biz_id) then
+      return query select true, taskledger.state_after(first_type), 1, true, added_position;
+      return;
+    end if;
   end if;
 
   if enqueue.if_exists in ('replace', 'rerun', 'follow') then
@@ -450,6 +453,15 @@ begin
        where h.kind = first.kind and h.biz_id = first.biz_id order by h.version desc limit 1) head
    where first.kind = enqueue.kind and first.biz_id = enqueue.biz_id
      and first.version = taskledger_internal.args_version(enqueue.kind, enqueue.biz_id);
+  if not found then -- the archive has removed the task since the insert
+    return query
+    select e.is_new, e.state, e.version, e.same_args, e.position
+      from taskledger.enqueue(
+             enqueue.kind, enqueue.biz_id, enqueue.args, enqueue.run_at, enqueue.shard, enqueue.actor, enqueue.meta,
+             enqueue.run_in, enqueue.start_by, enqueue.finish_by, enqueue.data_version, enqueue.after,
+             enqueue.priority, enqueue.if_exists, enqueue.partition, enqueue.defer_at_most, enqueue.throttle_for,
+             enqueue.order_key, enqueue.pass_if_dead) e;
+  end if;
 end
 $_$;
 
@@ -470,6 +482,7 @@ declare
   one_by_one boolean := false;  -- an entry has times or unreadable args, or enqueueing is closed for its kind
   in_order boolean := false;    -- an entry may come after an earlier one, or stand behind it in a line
   added_positions bigint[];
+  answered bigint;
   new_of boolean[];             -- the results of the entries, one by one
   state_of taskledger.task_state[];
   version_of integer[];
@@ -631,6 +644,11 @@ begin
       select h.version, h.type from taskledger.event h
        where h.kind = w.kind and h.biz_id = w.biz_id order by h.version desc limit 1) head
    order by w.i;
+  get diagnostics answered = row_count;
+  if answered < json_array_length(entries) then
+    raise exception 'taskledger: a task was archived at the same moment'
+      using errcode = 'serialization_failure', hint = 'try again';
+  end if;
 end
 $_$;
 
@@ -2859,6 +2877,8 @@ declare
   behind integer; -- the version of the run that waits behind it
   newest record;  -- the newest event with args after version 1
   own_login constant integer := (select l.id from taskledger.logins l where l.name = session_user limit 1);
+  archived integer;
+  duplicate_end integer; -- the version that discards a duplicate of an archived key
 begin
   perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   -- Only the calls that can find a fault: each costs as much as a query. No limit of sizes is below 4 KiB.
@@ -2899,9 +2919,17 @@ begin
      where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
      order by h.version desc
      limit 1;
-    if head.version is null or head.version = 1 and taskledger_internal.archived_version(
-         enqueue_again.kind, enqueue_again.biz_id) is not null then
-      return; -- an archived key that was enqueued again is discarded
+    if head.version is null then
+      return;
+    end if;
+    -- Version 1 of an archived key never runs: it is discarded first, so that the next run has a version of its own.
+    archived := case when head.version = 1
+                     then taskledger_internal.archived_version(enqueue_again.kind, enqueue_again.biz_id) end;
+    if archived is not null then
+      perform taskledger_internal.discard_archived(array[enqueue_again.kind], array[enqueue_again.biz_id],
+                                                   enqueue_again.actor);
+      duplicate_end := archived + 1;
+      continue;
     end if;
     select r.run, r.login_id into newest
       from taskledger.event r
@@ -2964,7 +2992,8 @@ begin
                                         case when enqueue_again.run_at > clock_timestamp()
                                              then enqueue_again.run_at end);
     end if;
-    if num_nonnulls(enqueue_again.defer_us, enqueue_again.throttle_us) > 0 then
+    if num_nonnulls(enqueue_again.defer_us, enqueue_again.throttle_us) > 0
+        and head.version is distinct from duplicate_end then
       ended := taskledger_internal.newest_of(enqueue_again.kind, enqueue_again.biz_id,
                                              '{succeeded,buried,cancelled,expired,discarded}');
       if ended < head.version then -- the first event of this run
@@ -2984,7 +3013,7 @@ begin
     end if;
     behind := null;
     if is_finished then
-      if exists (
+      if head.version is distinct from duplicate_end and exists (
            select from taskledger.overload o
             where o.kind = enqueue_again.kind
               and case when due is null and line is null then o.closed else o.closed_later end) then
@@ -5836,7 +5865,8 @@ begin
       select taskledger_internal.key_hash(batch.kind, k.biz_id), k.version, batch_id
         from unnest(batch.ids, batch.last_versions) k(biz_id, version)
        order by 1
-          on conflict (hash) do update set version = excluded.version;
+          on conflict (hash) do update
+         set version = excluded.version, batch = case batch.state when 'discarded' then a.batch else excluded.batch end;
       delete from taskledger.event e
        using unnest(batch.ids) k(biz_id)
        where e.kind = batch.kind and e.biz_id = k.biz_id;
@@ -5948,6 +5978,27 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.retry_subscriber(subscriber text, kind text, biz_id text) IS 'Marks the parked events of a task to be handled again, and returns their versions.';
+
+CREATE FUNCTION taskledger_internal.runs_archived(kind text, biz_id text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return false;
+  end if;
+  if current_setting('transaction_isolation') in ('repeatable read', 'serializable') and (
+       select count(*)
+         from taskledger.event e
+        where e.kind = runs_archived.kind and e.biz_id = runs_archived.biz_id and e.version = 1) > 1 then
+    raise exception 'taskledger: task %/% was archived during the transaction', runs_archived.kind, runs_archived.biz_id
+      using errcode = 'serialization_failure', hint = 'try again';
+  end if;
+  return taskledger_internal.archived_version(runs_archived.kind, runs_archived.biz_id) is not null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.runs_archived(kind text, biz_id text) IS 'Returns whether the task whose version 1 was inserted is an archived one, for an enqueue that is to run it again.';
 
 CREATE FUNCTION taskledger_internal.sealed_leaf("position" bigint) RETURNS TABLE(batch bigint, place integer, leaf bigint)
     LANGUAGE plpgsql STABLE ROWS 1
@@ -7367,7 +7418,7 @@ CREATE TABLE taskledger.archived_key (
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.01', autovacuum_freeze_min_age='0');
 
-COMMENT ON TABLE taskledger.archived_key IS 'The keys of removed tasks, by hash: they never run again by being enqueued again.';
+COMMENT ON TABLE taskledger.archived_key IS 'The keys of removed tasks, by hash: they run again only by an enqueue that runs a finished task again.';
 
 CREATE VIEW taskledger.broker AS
  SELECT l.holder,

@@ -112,3 +112,46 @@ func TestArchivedKeysAreNotOffered(t *testing.T) {
 	}
 	ledgertest.Check(t, b.DB)
 }
+
+// Archived keys run once when they are enqueued with Rerun, Replace or Follow, with and without a dispatcher.
+func TestArchivedKeysRunAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	stop := b.Dispatch()
+	b.Schedule()
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
+	const n = 36
+	b.EnqueueMany(n)
+	b.AwaitSucceeded(n)
+	archiveAll(b, n)
+	forms := []ledger.EnqueueOptions{{}, {OrderKey: "line"}, {RunIn: 100 * time.Millisecond}}
+	again := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			id := ledger.BizID(fmt.Sprintf("o-%04d", i))
+			o := forms[i%len(forms)]
+			o.IfExists = []ledger.IfExists{
+				ledger.IfExistsRerun, ledger.IfExistsReplace, ledger.IfExistsFollow}[i/len(forms)%3]
+			if _, err := servicetest.Order.Enqueue(b.Context(), b.DB, id, orderArgs{Amount: i}, &o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	succeeded := func(want int) func() bool {
+		return func() bool {
+			return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded' and "+
+				"kind not like 'taskledger.%'") == want
+		}
+	}
+	again(0, n/2)
+	b.Await("runs", succeeded(n/2))
+	stop()
+	again(n/2, n) // no dispatcher reads their events
+	b.Project()
+	b.Dispatch()
+	b.Await("runs of the time without a dispatcher", succeeded(n))
+	if got := one[int](b, "select count(*)::integer from effect"); got != 2*n {
+		t.Errorf("%d effects, want %d", got, 2*n)
+	}
+	ledgertest.Check(t, b.DB)
+}

@@ -58,7 +58,7 @@ func TestZombieWithSnapshotFromDuringTheRun(t *testing.T) {
 			if err := stale.QueryRow(t.Context(), `select count(*) from taskledger.event`).Scan(&n); err != nil {
 				t.Fatal(err)
 			}
-			f.remove(db, run, "1", 3)
+			f.removeOne(db, run, "1", 3)
 			err := test.append(t, f, stale)
 			if err == nil {
 				err = stale.Commit(t.Context())
@@ -96,8 +96,8 @@ func (f *fixture) begin(db rower) (run int64) {
 	return run
 }
 
-// remove removes a task of kind coupon.send.
-func (f *fixture) remove(db rower, run int64, id string, version int) {
+// removeOne removes a task of kind coupon.send.
+func (f *fixture) removeOne(db rower, run int64, id string, version int) {
 	f.T.Helper()
 	var n int
 	err := db.QueryRow(f.Context(), `select tasks from taskledger_internal.remove_tasks($1::bigint::integer,
@@ -142,7 +142,7 @@ func TestZombieWaitsForTheRemoval(t *testing.T) {
 		},
 	} {
 		removal := servicetest.Try(db.Begin(t.Context()))(t)
-		f.remove(removal, run, id, 3)
+		f.removeOne(removal, run, id, 3)
 		ended := make(chan error, 1)
 		go func() { ended <- appends(f.DB) }()
 		time.Sleep(2 * time.Second)
