@@ -110,7 +110,7 @@ func (d *delivery) seal() {
 		return
 	}
 	f := fence{
-		Key: d.job.Key, attempt: d.job.Attempt, version: d.job.Version, isOnce: d.kind.guarantee == AtMostOnce,
+		Key: d.job.Key, attempt: d.job.Attempt, version: d.job.run.found, isOnce: d.kind.guarantee == AtMostOnce,
 		worker: p.pool.id, session: sessionHash(d.session.id), number: d.number, begun: time.Now(),
 	}
 	if d.timeout > 0 {

@@ -18,7 +18,7 @@ import (
 type fence struct {
 	ledger.Key
 	attempt    ledger.Attempt
-	version    ledger.Version // of the event that made the task available
+	version    ledger.Version // of the task's last event before the attempt
 	isOnce     bool           // AtMostOnce
 	worker     string         // the id that its events have as actor
 	session    string         // hash of the session's name

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
 // GatewayConfig configures a [Gateway].
@@ -261,20 +262,41 @@ func (g *Gateway) find(
 	if loadErr != nil {
 		return "", loadErr
 	}
-	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventSucceeded, ledger.EventFailed}, Limit: 1}
-	newest, loadErr := ledger.NewestOf(ctx, g.config.DB, a.Key, o)
+	open, loadErr := g.openAll(ctx, caller, []string{a.Fence})
 	if loadErr != nil {
 		return "", loadErr
 	}
-	var remote *RemoteError
-	if len(newest) == 1 && newest[0].Attempt == a.Attempt && strings.HasPrefix(newest[0].Actor, caller+"-") {
-		switch e := newest[0]; {
-		case e.Type == ledger.EventSucceeded && err == nil && isSameJSON(t.Result, result),
-			e.Type == ledger.EventFailed && errors.As(err, &remote) && e.ErrorText() == remote.Message:
-			return t.State, nil
+	if f, ok := open[0]; ok && f.Key == a.Key && f.attempt == a.Attempt {
+		isSame, loadErr := g.isRecorded(ctx, f, t, result, err)
+		if isSame || loadErr != nil {
+			return t.State, loadErr
 		}
 	}
 	return "", &AttemptEndedError{Key: a.Key, Attempt: a.Attempt, State: t.State, Version: t.Version}
+}
+
+// isRecorded reports whether an attempt of the task's current run has ended with an outcome.
+func (g *Gateway) isRecorded(
+	ctx context.Context, f fence, t ledger.Task, result json.RawMessage, outcome error,
+) (bool, error) {
+	all, err := g.read(ctx, []fence{f})
+	if err != nil || !all[0].isFound || !all[0].isOfRun() {
+		return false, err
+	}
+	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventSucceeded, ledger.EventFailed}, Limit: 1}
+	newest, err := ledger.NewestOf(ctx, g.config.DB, f.Key, o)
+	if err != nil || len(newest) == 0 || newest[0].Attempt != f.attempt || newest[0].Version <= f.version ||
+		newest[0].Actor != f.worker {
+		return false, err
+	}
+	var remote *RemoteError
+	switch e := newest[0]; {
+	case e.Type == ledger.EventSucceeded:
+		return outcome == nil && isSameJSON(t.Result, result), nil
+	case errors.As(outcome, &remote):
+		return e.ErrorText() == printable.Storable(remote.Message, attempt.MaxMessage), nil
+	}
+	return false, nil
 }
 
 // isSameJSON reports whether two texts are the same value; missing equals null.

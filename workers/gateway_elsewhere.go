@@ -142,14 +142,14 @@ func (g *Gateway) endOne(ctx context.Context, f fence, o RemoteOutcome) (state l
 // versionOf returns the version of the last event of an attempt, 0 if it has ended. It records its start, if that is
 // not recorded yet.
 func (g *Gateway) versionOf(ctx context.Context, f fence) (ledger.Version, error) {
-	newest, err := ledger.NewestOf(ctx, g.config.DB, f.Key, ledger.NewestOptions{Limit: 1})
-	if err != nil || len(newest) == 0 {
+	all, err := g.read(ctx, []fence{f})
+	if err != nil {
 		return 0, err
 	}
-	switch head := newest[0]; {
-	case f.runs(head.Type, head.Attempt, head.Actor):
-		return head.Version, nil
-	case !f.isNext(head.Type, head.Version, head.Attempt):
+	switch e := all[0]; {
+	case e.runs():
+		return e.version, nil
+	case !e.isNext():
 		return 0, nil
 	}
 	start := ledger.AppendRequest{Key: f.Key, Expected: f.version, Type: ledger.EventStarted, Actor: f.worker}
@@ -158,16 +158,6 @@ func (g *Gateway) versionOf(ctx context.Context, f fence) (ledger.Version, error
 	}
 	e, err := ledger.Append(ctx, g.config.DB, start)
 	return e.Version, err
-}
-
-// runs reports whether the last event of the task is one of the attempt.
-func (f fence) runs(t ledger.EventType, n ledger.Attempt, actor string) bool {
-	return (t == ledger.EventStarted || t == ledger.EventProgressed) && n == f.attempt && actor == f.worker
-}
-
-// isNext reports whether the last event of the task precedes the attempt, whose start is not recorded.
-func (f fence) isNext(t ledger.EventType, v ledger.Version, n ledger.Attempt) bool {
-	return t.State() == ledger.StateAvailable && v == f.version && n == f.attempt-1
 }
 
 // succeeded returns the append of a success.

@@ -27,7 +27,8 @@ type elsewhere struct {
 	version ledger.Version
 	number  ledger.Attempt
 	actor   string
-	left    time.Duration // of the lease of the worker's process
+	args    ledger.Version // of the event with the args of the task's run
+	left    time.Duration  // of the lease of the worker's process
 }
 
 // read reads the last events of tasks.
@@ -49,7 +50,8 @@ func (g *Gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error)
 		var e elsewhere
 		var i int
 		var left int64
-		err := rows.Scan(&i, (*int32)(&e.version), (*string)(&e.last), (*int32)(&e.number), &e.actor, &left)
+		err := rows.Scan(&i, (*int32)(&e.version), (*string)(&e.last), (*int32)(&e.number), &e.actor, (*int32)(&e.args),
+			&left)
 		if err != nil {
 			return nil, pgerr.Explain("read attempts of another process", err)
 		}
@@ -59,9 +61,24 @@ func (g *Gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error)
 	return all, pgerr.Explain("read attempts of another process", rows.Err())
 }
 
+// isOfRun reports whether the task is in the run of the attempt. Attempts are counted from 1 in each run.
+func (e elsewhere) isOfRun() bool { return e.args <= e.fence.version }
+
+// runs reports whether the last event of the task is one of the attempt.
+func (e elsewhere) runs() bool {
+	return e.isFound && (e.last == ledger.EventStarted || e.last == ledger.EventProgressed) &&
+		e.number == e.attempt && e.actor == e.worker && e.isOfRun()
+}
+
+// isNext reports whether the last event of the task precedes the attempt, whose start is not recorded.
+func (e elsewhere) isNext() bool {
+	return e.isFound && e.last.State() == ledger.StateAvailable && e.version == e.fence.version &&
+		e.number == e.attempt-1
+}
+
 // end returns why the attempt is over, "" if it is not. isOwn: its worker has ended it.
 func (e elsewhere) end() (reason RemoteEnd, isOwn bool) {
-	isOwn = e.number == e.attempt && e.actor == e.worker
+	isOwn = e.number == e.attempt && e.actor == e.worker && e.isOfRun()
 	switch {
 	case !e.isFound:
 		return RemoteUnknown, false
@@ -73,7 +90,7 @@ func (e elsewhere) end() (reason RemoteEnd, isOwn bool) {
 		return RemoteDeadline, false
 	case e.fence.isOver():
 		return RemoteTimeout, false
-	case e.runs(e.last, e.number, e.actor), e.isNext(e.last, e.version, e.number):
+	case e.runs(), e.isNext():
 		return "", false
 	}
 	return RemoteFenced, isOwn

@@ -24,8 +24,9 @@ type run struct {
 	priority ledger.Priority // constant
 	// seen is the time since which the dispatcher's view of the task may be out of date. Zero: this worker has read the
 	// task's head.
-	seen time.Time // set before the run is ready
-	job  Job       // written by newRun and, before the handler runs, by its goroutine; Job guards its result
+	seen  time.Time      // set before the run is ready
+	found ledger.Version // of the task's last event when the attempt was decided; constant
+	job   Job            // written by newRun and, before the handler runs, by its goroutine; Job guards its result
 
 	mu     sync.Mutex
 	values context.Context // of the handler, if hooks derived one from the attempt's; guarded by mu
@@ -33,7 +34,7 @@ type run struct {
 
 // newRun returns an attempt at a task, for the verdict on its head.
 func (k *kind) newRun(t *attempt.Task, v attempt.Verdict, h attempt.Head, decided time.Time) *run {
-	r := &run{kind: k, priority: h.Priority}
+	r := &run{kind: k, priority: h.Priority, found: h.Version}
 	r.Attempt = attempt.New(k.Kind, t, v, h, decided, r)
 	if h.Version == t.Message.Version && v != attempt.TakeOver { // otherwise an attempt has begun since
 		r.waited = max(1, h.Clock.Sub(h.RecordedAt))

@@ -1,9 +1,10 @@
 -- The last events of tasks whose attempts another process has given to workers over HTTP.
 -- $1 kinds, $2 biz_ids and $3 workers: text array literals of one length.
 -- Returns, for each task that exists, its number in the lists (from 1), version, type, attempt and actor of its last
--- event, and for how many milliseconds the worker's lease is still valid.
--- Locks nothing. Indexes: primary keys.
+-- event, the version of the event with the args of its run, and for how many milliseconds the worker's lease is still
+-- valid. Locks nothing. Indexes: primary keys, event_run.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
+       taskledger_internal.args_version(r.kind, r.biz_id),
        coalesce((select w.alive_ms from taskledger_internal.worker_alive_ms(r.worker, r.kind) w limit 1), 0)
   from unnest((select $1::text::text[]), (select $2::text::text[]), (select $3::text::text[]))
        with ordinality as r(kind, biz_id, worker, i)
