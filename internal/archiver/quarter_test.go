@@ -78,7 +78,8 @@ func TestQuarter(t *testing.T) {
 	t.Logf("removal: %.0f tasks a second in the last run", rate)
 	t.Log(f.text(fmt.Sprintf(`select 'bytes a key: ' || pg_total_relation_size('taskledger.archived_key') / count(*)
 		from taskledger.archived_key having count(*) > %d`, *perDay)))
-	if float64(last) > 1.05*float64(first) {
+	// Of few tasks, some pages are more than a twentieth.
+	if slack := max(first/20, 1<<20); last > first+slack {
 		t.Errorf("%d bytes at the end of the quarter, %d after its second month", last, first)
 	}
 	n := f.text(`select count(*)::text from taskledger.archived_key`)
