@@ -125,6 +125,7 @@ func drainOurs(
 		fill, start = fillByPriority, afterRelay
 	case withOrderKeys:
 		fill, start = fillOrdered, afterRelay
+	case afterRelay, fromCommit, withoutRelay:
 	}
 	before, err := fillBacklog(ctx, t, tasks, fill)
 	if err != nil {
