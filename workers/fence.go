@@ -90,7 +90,7 @@ func openFence(key []byte, caller, sealed string) (f fence, ok bool) {
 // mac returns the code that authenticates a text for a caller.
 func mac(key []byte, caller, text string) []byte {
 	h := hmac.New(sha256.New, key)
-	fmt.Fprintf(h, "taskledger.fence 1 %d %s\n%s", len(caller), caller, text)
+	_, _ = fmt.Fprintf(h, "taskledger.fence 1 %d %s\n%s", len(caller), caller, text)
 	return h.Sum(nil)[:macSize]
 }
 

@@ -117,6 +117,7 @@ func (p *Pool) registerRemote(of *gatewayKind, name ledger.Kind, g Guarantee) (*
 		r.config.startedAfter = remoteStartedAfter
 	case ExactlyOnce:
 		r.config.startedAfter = 365 * 24 * time.Hour // the claim records it
+	case AtMostOnce: // its start is recorded first
 	}
 	if err := p.register(r); err != nil {
 		return nil, err

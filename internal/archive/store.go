@@ -129,7 +129,7 @@ func (d Directory) Get(_ context.Context, name string, offset, length int64) ([]
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	if length < 0 {
 		info, err := f.Stat()
 		if err != nil {

@@ -56,7 +56,7 @@ func StoreTasks(ctx context.Context, db ledger.DB, s Store, tasks []TaskEnd) (st
 func planOf(ctx context.Context, db ledger.DB, tasks []TaskEnd) (Plan, error) {
 	hash := sha256.New()
 	for _, t := range tasks {
-		fmt.Fprintf(hash, "%s %d\n", t.Key, t.Version)
+		_, _ = fmt.Fprintf(hash, "%s %d\n", t.Key, t.Version)
 	}
 	for group := range slices.Chunk(tasks, segmentTasks) {
 		var kinds, ids, versions pgarray.Builder
@@ -70,7 +70,7 @@ func planOf(ctx context.Context, db ledger.DB, tasks []TaskEnd) (Plan, error) {
 		if _, err := pgquery.Row(ctx, db, endsSQL, args, &digest); err != nil {
 			return Plan{}, pgerr.Explain("archive tasks", err)
 		}
-		fmt.Fprintln(hash, digest)
+		_, _ = fmt.Fprintln(hash, digest)
 	}
 	p := Plan{Name: "tasks-" + hex.EncodeToString(hash.Sum(nil)[:8]), Content: Tasks, Kinds: []ledger.Kind{}}
 	_, err := pgquery.Row(ctx, db, installationSQL, nil, &p.Ledger)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -115,7 +116,7 @@ func (s *shop) play(ctx context.Context, i incident, o options, link func() (str
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("The shop works. The link follows in %s.\n", o.warmUp+o.delay)
+	fmt.Fprintf(os.Stdout, "The shop works. The link follows in %s.\n", o.warmUp+o.delay)
 	if err := sleep(ctx, o.warmUp); err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func (s *shop) play(ctx context.Context, i incident, o options, link func() (str
 	if err != nil {
 		return err
 	}
-	fmt.Println(address)
+	fmt.Fprintln(os.Stdout, address)
 	s.note("link")
 	w := &watch{shop: s, incident: i, begun: time.Now()}
 	if err := s.client.DB.QueryRow(ctx, "select coalesce(max(position), 0) from taskledger.event").
@@ -143,7 +144,7 @@ func (s *shop) play(ctx context.Context, i incident, o options, link func() (str
 			s.note("error: %v", err)
 		}
 	}
-	fmt.Println(w)
+	fmt.Fprintln(os.Stdout, w)
 	return context.Cause(ctx)
 }
 
@@ -219,7 +220,7 @@ func (w *watch) look(ctx context.Context) error {
 	if isCured && w.cured.IsZero() && w.acts > 0 {
 		w.cured = time.Now()
 		w.shop.note("cured: %s", w)
-		fmt.Println(w)
+		fmt.Fprintln(os.Stdout, w)
 	}
 	return nil
 }

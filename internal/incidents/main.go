@@ -66,14 +66,14 @@ func run(ctx context.Context, o options, i incident) (err error) {
 		if err != nil {
 			return err
 		}
-		defer file.Close()
+		defer func() { _ = file.Close() }()
 		to = file
 	}
 	dir, err := os.MkdirTemp("", "taskledger-incident-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if err := os.Chmod(dir, 0o755); err != nil { // the user that runs PostgreSQL enters it
 		return err
 	}
@@ -101,7 +101,7 @@ func serve(o options, dir, data string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer output.Close()
+	defer func() { _ = output.Close() }()
 	cmd := exec.Command(o.binary, "serve", "--data-dir", data, "--listen", o.listen)
 	cmd.Env = withoutAddresses(os.Environ())
 	cmd.Stdout, cmd.Stderr = output, output

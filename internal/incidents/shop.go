@@ -137,8 +137,7 @@ func (s *shop) registrations(worker string) []workers.Registration {
 		workers.Handle(receipt, takes(40*time.Millisecond, nil), config(8)),
 		workers.Handle(invoice, takes(120*time.Millisecond, func(context.Context) error {
 			if s.isPoisoned.Load() {
-				var rates map[string]int
-				rates["reduced"] = 7
+				panic("assignment to entry in nil map")
 			}
 			return nil
 		}), config(4)),
