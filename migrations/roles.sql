@@ -145,6 +145,7 @@ create policy relay on taskledger.broker_user for all to relay using (true);
 
 -- The rows that each role locks. Nothing writes the column.
 grant execute on function taskledger_internal.lock_workers to worker;
+grant execute on function taskledger_internal.lock_archive to relay, operator;
 grant select on taskledger.mutex to relay, operator;
 grant update (is_locked) on taskledger.mutex to relay, operator;
 grant insert (name) on taskledger.mutex to relay, operator;

@@ -2714,16 +2714,11 @@ begin
   if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
     return;
   end if;
-  -- Before the insert: the answer contains tasks that another call is discarding, too.
+  -- The answer contains tasks that another call has discarded, too, even if they run again since: their version 1 never
+  -- begins.
   select array_agg(k.n) into found_numbers
     from unnest(discard_archived.kinds, discard_archived.biz_ids) with ordinality k(kind, biz_id, n)
-    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
-   cross join lateral (
-     select e.version from taskledger.event e
-      where e.kind = k.kind and e.biz_id = k.biz_id
-      order by e.version desc
-      limit 1) h
-   where h.version <= a.version;
+    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id);
   if found_numbers is null then
     return;
   end if;

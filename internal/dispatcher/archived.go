@@ -26,7 +26,9 @@ func (o *office) readArchive(ctx context.Context) error {
 	return pgerr.Explain("read whether tasks are archived", err)
 }
 
-// repeated returns the keys of the tasks of a page that were archived before, and discards these tasks.
+// repeated returns the keys of the tasks of a page whose version 1 has an archived key, and discards these tasks unless
+// that has happened. Version 1 must not begin: the version after it would not meet the events that follow the archived
+// ones.
 func (o *office) repeated(ctx context.Context, events []ledger.Event) (map[ledger.Key]bool, error) {
 	if !o.hasArchive {
 		return nil, nil

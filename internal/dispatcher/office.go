@@ -229,7 +229,7 @@ func (o *office) follow(ctx context.Context) error {
 			if e.OrderKey != "" && e.Change == dispatch.Available {
 				e.Content = o.turns.take(e.Position)
 			}
-			if isOfTask && o.only.Has(e.Key) && !repeated[e.Key] {
+			if isOfTask && o.only.Has(e.Key) && (page.Events[i].Version > 1 || !repeated[e.Key]) {
 				events = append(events, e)
 			}
 		}
