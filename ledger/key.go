@@ -118,7 +118,7 @@ func (k Kind) ValidateStored() error {
 	return checkStorable("kind", string(k))
 }
 
-// ValidateStored returns nil, or an [*InvalidError] if no stored task can have the key. The owner of the schema may
+// ValidateStored returns nil, or an [*InvalidError] if the key cannot be stored. The owner of the schema may
 // have inserted a key that [Key.Validate] rejects.
 func (k Key) ValidateStored() error {
 	if err := checkStorable("kind", string(k.Kind)); err != nil {

@@ -229,7 +229,7 @@ func (t *Tx) end() {
 	}
 }
 
-// Commit commits. It sends nothing if the transaction has no statements. After the end it returns pgx.ErrTxClosed.
+// Commit commits. It sends nothing for a transaction without statements. After the end it returns pgx.ErrTxClosed.
 func (t *Tx) Commit(ctx context.Context) error {
 	if t.isEnded {
 		return pgx.ErrTxClosed

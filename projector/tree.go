@@ -147,7 +147,7 @@ func (t *tree) causes(ctx context.Context, k ledger.Key) (causes []Node, hasMore
 }
 
 // predecessors adds the predecessors of the root, their predecessors, and so on. A predecessor that is not in the
-// ledger has no state. It returns how many more tasks fit into the tree.
+// ledger knows no state. It returns how many more tasks fit into the tree.
 func (t *tree) predecessors(ctx context.Context, root *Node, after []ledger.Key) (room int, err error) {
 	type waiting struct {
 		node  *Node

@@ -137,7 +137,7 @@ func (t *templates) open(ctx context.Context, roles []string) (d *database, addr
 }
 
 // close takes back the database of a test: for another test, or to drop it. Its connections are then closed by force,
-// such as those of a process that the test has killed.
+// such as those of a killed process.
 func (t *templates) close(ctx context.Context, d *database, mayReuse bool) error {
 	if t.reuse != nil {
 		isClean := false

@@ -16,7 +16,7 @@ func Example(roles ...string) (pool *pgxpool.Pool, done func()) {
 	return Pool(t, roles...), done
 }
 
-// ExampleTB returns a [testing.TB] for an Example function, which has no TB. It panics instead of failing. It supports
+// ExampleTB returns a [testing.TB] for an Example function. It panics instead of failing. It supports
 // the methods that this package calls. Call done at the end of the function.
 func ExampleTB() (t testing.TB, done func()) {
 	e := &example{}

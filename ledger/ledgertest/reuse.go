@@ -192,7 +192,7 @@ func (r *reuse) clean(ctx context.Context, d *database, address string) (isClean
 	return p.restore(ctx, d.owner)
 }
 
-// awaitStrangers waits until no other process is connected to the database, such as one that the test has killed.
+// awaitStrangers waits until no other process is connected to the database, such as one killed by the test.
 func (d *database) awaitStrangers(ctx context.Context) (hasLeft bool, err error) {
 	for deadline := time.Now().Add(time.Second); ; time.Sleep(5 * time.Millisecond) {
 		own := d.shelf.Processes()
