@@ -220,7 +220,8 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 
 // EnqueueMany enqueues all entries as [Enqueue] does, in one statement, two if some of them exist, and one more if new
 // ones have an [IfExists] that runs a finished task again. It returns the results in the order of the entries. If a key
-// occurs twice, its first result is the new task. If one entry is invalid, or an [*OverloadError] is returned, nothing is written. It never commits.
+// occurs twice, its first result is the new task. If one entry is invalid, or an [*OverloadError] is returned, nothing
+// is written. It never commits.
 //
 // Entries of one key take effect in their order: each result is the task after its entry and before the next. Each
 // change between an [IfExists] that may write and one that may not adds statements.
