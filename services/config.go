@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -143,6 +144,15 @@ func (c Config) Validate() error {
 		if _, err := alarm.Parse(c.Alarms); err != nil {
 			faults = append(faults, fmt.Errorf("services: Alarms: %w", err))
 		}
+	}
+	if c.ArchiveAfter < 0 {
+		faults = append(faults, errors.New("services: ArchiveAfter must be at least 0s"))
+	}
+	if c.ArchiveTo != "" && c.ArchiveAfter == 0 {
+		faults = append(faults, errors.New("services: ArchiveTo needs ArchiveAfter"))
+	}
+	if strings.Contains(c.ArchiveTo, "://") && c.OpenObjects == nil {
+		faults = append(faults, errors.New("services: ArchiveTo in an object store needs OpenObjects"))
 	}
 	if c.Seal != nil {
 		if _, err := sealer.Parse(c.Seal); err != nil {

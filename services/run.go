@@ -2,7 +2,6 @@ package services
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -227,13 +226,10 @@ func (c Config) archiver() service {
 
 // archive returns the store of ArchiveTo.
 func (c Config) archive() (archive.Store, error) {
-	switch isDirectory := !strings.Contains(c.ArchiveTo, "://"); {
-	case isDirectory:
-		return archive.Directory(c.ArchiveTo), nil
-	case c.OpenObjects == nil:
-		return nil, fmt.Errorf("services: OpenObjects is required for ArchiveTo %s", c.ArchiveTo)
+	if strings.Contains(c.ArchiveTo, "://") {
+		return c.OpenObjects(c.ArchiveTo)
 	}
-	return c.OpenObjects(c.ArchiveTo)
+	return archive.Directory(c.ArchiveTo), nil
 }
 
 func (c Config) sealer() service {

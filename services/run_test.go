@@ -150,8 +150,8 @@ func runAndOpen(t *testing.T, isOff bool) {
 
 // mostIdle is the greatest number of round trips to PostgreSQL in a second of idle services and an idle worker, which
 // cost CPU time for nothing: four polls of the relay, in place of the projector too, four of the scheduler, two of the
-// worker and of the schedules, two of the dispatcher for the archive, and the rest of leases.
-const mostIdle = 21
+// worker and of the schedules, and the rest of leases.
+const mostIdle = 18
 
 // Idle services poll together, and each poll is one round trip.
 func TestIdleServicesPollLittle(t *testing.T) {

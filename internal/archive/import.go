@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
@@ -60,8 +61,8 @@ var ErrNotEmpty = errors.New("the events cannot be imported")
 // once. Timers of unfinished tasks are set. All readers of the feed begin at the first event. The ledger keeps its own
 // identity, and is sealed as a new tree. It needs the owner of the table event, and commits.
 //
-// Errors: those of [Verify]; [ErrNotEmpty] for a ledger with events, for a task of whose events some are missing, and
-// for a login_id that has another name here.
+// Errors: those of [Verify]; [ErrNotEmpty] for a ledger with events, for a task of whose events some are missing, for a
+// key that was enqueued again after its task was archived, and for a login_id that has another name here.
 func Import(ctx context.Context, db ImportDB, s Store, o *ImportOptions) (Imported, error) {
 	if o == nil {
 		o = &ImportOptions{}
@@ -135,8 +136,13 @@ func (i *importer) run(ctx context.Context) error {
 	return feed.Adopt(ctx, i.tx)
 }
 
-// importError returns [ErrNotEmpty] for an error that the functions raise themselves.
+// importError returns [ErrNotEmpty] for an error that the functions raise themselves, and for a second version 1.
 func importError(err error) error {
+	var refused *pgconn.PgError
+	if pgerr.Is(err, pgerr.UniqueViolation) && errors.As(err, &refused) {
+		return fmt.Errorf("%w: a key was enqueued again after its task was archived, so the files contain a version "+
+			"of it twice: %s", ErrNotEmpty, refused.Detail)
+	}
 	if pgerr.Is(err, pgerr.ObjectNotInPrerequisiteState) {
 		return fmt.Errorf("%w: %w", ErrNotEmpty, err)
 	}
@@ -159,7 +165,7 @@ func (i *importer) copy(ctx context.Context) error {
 	if sent := <-ended; sent != nil && !errors.Is(sent, io.ErrClosedPipe) {
 		return sent
 	}
-	return pgerr.Explain("import", err)
+	return importError(err)
 }
 
 // copyBytes is how much text is sent at once.

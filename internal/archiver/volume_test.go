@@ -1,6 +1,8 @@
 package archiver_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/archive"
@@ -48,5 +50,35 @@ func TestVolumeFromBeforeARestore(t *testing.T) {
 	history, err := reader.History(t.Context(), key("1"))
 	if err != nil || len(history) != 3 || history[2].Type != "cancelled" {
 		t.Errorf("%+v, %v", history, err)
+	}
+}
+
+// A key that was enqueued again after its task was archived is in the files with two versions 1. The error of the
+// import names it, and nothing is changed.
+func TestImportOfARepeatedKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.finish("1")
+	f.project()
+	db := f.As("archiver")
+	place := archive.Directory(t.TempDir())
+	if r, err := archiver.Run(t.Context(), db, archiver.Options{Files: archiver.In(db, place)}); err != nil ||
+		r.Tasks != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	ledgertest.Enqueue(t, f.DB, key("1"), `{}`)
+	claims(t, ledgertest.As(t, f.DB, "worker"), "1")
+	f.want("events", f.events("1"), "1 enqueued\n4 discarded")
+	if _, err := archive.Export(t.Context(), f.As("reader"), place, nil); err != nil {
+		t.Fatal(err)
+	}
+	target := ledgertest.Pool(t)
+	_, err := archive.Import(t.Context(), ledgertest.As(t, target, ledgertest.Owner), place, nil)
+	if !errors.Is(err, archive.ErrNotEmpty) || !strings.Contains(err.Error(), "(coupon.send, 1, 1)") {
+		t.Error(err)
+	}
+	var n int
+	if err := target.QueryRow(t.Context(), "select count(*) from taskledger.event").Scan(&n); err != nil || n != 0 {
+		t.Errorf("%d events, %v", n, err)
 	}
 }

@@ -8,27 +8,20 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
 var (
-	//go:embed sql/has_archive.sql
-	hasArchiveSQL string
 	//go:embed sql/discard_archived.sql
 	discardArchivedSQL string
 )
 
-// readArchive reads whether tasks may have been archived. The first run of the archive removes nothing until each
-// dispatcher has read this again, or has lost its lease. Only the goroutine of follow calls it.
-func (o *office) readArchive(ctx context.Context) error {
-	_, err := pgquery.Row(ctx, o.conn, hasArchiveSQL, nil, &o.hasArchive)
-	return pgerr.Explain("read whether tasks are archived", err)
-}
-
 // repeated returns the keys of the tasks of a page whose version 1 has an archived key, and discards these tasks unless
 // that has happened. Version 1 must not begin: the version after it would not meet the events that follow the archived
 // ones.
+//
+// Each renewal of the lease reads whether there is an archive: its first run removes nothing until each dispatcher has
+// renewed its lease, or has lost it.
 func (o *office) repeated(ctx context.Context, events []ledger.Event) (map[ledger.Key]bool, error) {
 	if !o.hasArchive {
 		return nil, nil

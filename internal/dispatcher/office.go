@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -117,7 +116,8 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 	t lease.DispatcherTerm, run lease.Run, asked time.Time) *office {
 	return &office{
 		config: c, conn: conn, identity: identity, claim: claim, term: t, run: run, limited: loglimit.New(),
-		unsent: local.NewBox[outgoing](), wake: feed.NewWake(), joins: newRequest(), reads: newRequest(),
+		hasArchive: t.HasArchive,
+		unsent:     local.NewBox[outgoing](), wake: feed.NewWake(), joins: newRequest(), reads: newRequest(),
 		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), peers: map[string]*peer{},
 		sessions: new(lease.Sessions), members: map[string]member{},
 		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + dispatch.Freshness),
@@ -191,15 +191,12 @@ func (o *office) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.readArchive(ctx); err != nil {
-		return err
-	}
 	renewAt := time.Now().Add(renewEvery)
 	var ticket int64
 	var opened time.Time
 	for isOpen, isReady := false, false; ; {
 		if !time.Now().Before(renewAt) {
-			if err := errors.Join(o.renew(ctx), o.readArchive(ctx)); err != nil {
+			if err := o.renew(ctx); err != nil {
 				return err
 			}
 			renewAt = time.Now().Add(renewEvery)
@@ -269,7 +266,7 @@ func (o *office) renew(ctx context.Context) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.deadline = asked.Add(term)
+	o.deadline, o.hasArchive = asked.Add(term), t.HasArchive
 	return nil
 }
 

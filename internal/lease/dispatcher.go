@@ -53,6 +53,7 @@ type DispatcherTerm struct {
 	Epoch       int64
 	Before      time.Duration // for how long the displaced holder's lease would still last
 	Incarnation string        // of the database and its server, as the statement has found it; "": none yet
+	HasArchive  bool          // a run of the archive had begun once the lease was written
 }
 
 // TakeDispatcher takes or renews the dispatcher's lease. It reports whether the holder holds it.
@@ -63,7 +64,8 @@ func TakeDispatcher(ctx context.Context, db ledger.DB, c DispatcherClaim) (t Dis
 	args := []any{c.Holder, c.For.Milliseconds(), hex.EncodeToString(c.Key), int64(c.Backend), c.Displaced, c.Run,
 		c.Latency.Microseconds()}
 	var before int64
-	ok, err = pgquery.Row(ctx, db, dispatcherTakeSQL, args, &t.Epoch, &before, &t.Incarnation)
+	ok, err = pgquery.Row(ctx, db, dispatcherTakeSQL, args, &t.Epoch, &before, &t.Incarnation,
+		&t.HasArchive)
 	t.Before = time.Duration(before) * time.Millisecond
 	return t, ok, pgerr.Explain("take the lease of the dispatcher", err)
 }

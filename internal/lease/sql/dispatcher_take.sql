@@ -3,7 +3,8 @@
 -- connection that the holder keeps open (0: none), as in relay_take.sql, $5 a holder whose lease counts as expired,
 -- empty for none, $6 the run of the server in which no copy of the database works: server_run(), $7 how many
 -- microseconds the holder lets events gather. Returns a row if the holder now has the lease: its epoch, one more than
--- the previous holder's; for how many milliseconds the lease of $5 would still last; session_incarnation(), or ''.
+-- the previous holder's; for how many milliseconds the lease of $5 would still last; session_incarnation(), or ''; and
+-- whether a run of the archive has begun.
 -- Writes nothing while another holder is alive, or in another run.
 -- Locks the row. Index: primary key.
 with before as materialized (
@@ -30,5 +31,5 @@ with before as materialized (
    where held.holder in ($1::text, $5::text) or held.alive_until <= clock_timestamp()
   returning (held.detail->>'epoch')::bigint as epoch)
 select t.epoch, coalesce((select greatest(0, b.ms) from before b where b.holder = $5::text), 0)::bigint,
-       coalesce(taskledger_internal.session_incarnation(), '')
+       coalesce(taskledger_internal.session_incarnation(), ''), taskledger_internal.archived_until() > 0
   from taken t
