@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
@@ -81,5 +82,20 @@ func TestLostConnectionHasAHint(t *testing.T) {
 		if f.exit != exitUnavailable || !strings.Contains(f.hint, "PostgreSQL stops") {
 			t.Errorf("exit code %d, %q, hint %q", f.exit, f.message, f.hint)
 		}
+	}
+}
+
+// A read of an archived task reports when it was archived, and not only that it does not exist.
+func TestArchivedTaskIsNamed(t *testing.T) {
+	t.Parallel()
+	key := ledger.Key{Kind: "coupon.send", BizID: "A-1"}
+	err := fmt.Errorf("load: %w", &ledger.ArchivedError{
+		Key: key, Version: 2, State: ledger.StateCancelled, At: time.Unix(0, 0), File: "tasks-1",
+	})
+	f := describe(unknownTask(err, key))
+	const message = "archived at 1970-01-01T00:00:00Z, cancelled at version 2"
+	if f.exit != exitNotFound || !strings.Contains(f.message, message) ||
+		!strings.Contains(f.hint, "--if-exists rerun") {
+		t.Errorf("%+v", f)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -56,15 +57,20 @@ func printTask(a *app, task ledger.Task, why string) error {
 		if why != "" {
 			fields = append(fields, [2]string{"why", why})
 		}
-		fields = append(fields, [][2]string{
-			{"version", strconv.Itoa(int(task.Version))},
-			{"attempt", strconv.Itoa(int(task.Attempt))},
-			{"failures", strconv.Itoa(task.Failures)},
-			{"shard", strconv.Itoa(int(task.Shard))},
-			{"enqueued", task.EnqueuedAt.UTC().Format(time.RFC3339) + ", " + ago(task.EnqueuedAt)},
-			{"updated", task.UpdatedAt.UTC().Format(time.RFC3339) + ", " + ago(task.UpdatedAt) + " by " +
-				plain(task.Actor)},
-		}...)
+		fields = append(fields, [2]string{"version", strconv.Itoa(int(task.Version))})
+		if task.EnqueuedAt.IsZero() { // of an archived task, a wait knows state, version and time alone
+			at := task.UpdatedAt.UTC().Format(time.RFC3339) + ", " + ago(task.UpdatedAt)
+			fields = append(fields, [2]string{"archived", at})
+		} else {
+			fields = append(fields, [][2]string{
+				{"attempt", strconv.Itoa(int(task.Attempt))},
+				{"failures", strconv.Itoa(task.Failures)},
+				{"shard", strconv.Itoa(int(task.Shard))},
+				{"enqueued", task.EnqueuedAt.UTC().Format(time.RFC3339) + ", " + ago(task.EnqueuedAt)},
+				{"updated", task.UpdatedAt.UTC().Format(time.RFC3339) + ", " + ago(task.UpdatedAt) + " by " +
+					plain(task.Actor)},
+			}...)
+		}
 		for _, f := range []struct {
 			name string
 			at   time.Time
@@ -94,8 +100,13 @@ func printTask(a *app, task ledger.Task, why string) error {
 	})
 }
 
-// unknownTask returns the error of a task that does not exist.
+// unknownTask returns the error of a task that does not exist, or was archived.
 func unknownTask(err error, key ledger.Key) error {
+	var archived *ledger.ArchivedError
+	if errors.As(err, &archived) {
+		return failf(exitNotFound, "%s", plain(archived.Error())).
+			hinted("%s", "its key stays known: only taskledger enqueue --if-exists rerun runs it again")
+	}
 	if f := describe(err); f.exit != exitNotFound {
 		return err
 	}
