@@ -19,11 +19,11 @@
 //   - ledger: kinds, tasks and events; ledger/stdsql for database/sql, ledger/periodic for schedules
 //   - workers: handlers and guarantees; workers/workertest for tests
 //   - outbox: subscribers in Go; any NATS client can subscribe as well
-//   - metrics: for [Options]; health/probe for orchestrators
+//   - metrics: for [Options]; [NewProbe] for orchestrators
 //   - tracing, for [Options], and watermill: modules of their own
 //   - api and api/client: the HTTP API as an http.Handler, and its client for programs without the database; webhook
 //     verifies the requests of webhooks and pushes
-//   - projector and health: tables of tasks, and the conditions that an operator acts on
+//   - projector: tables of tasks; services.ReadStatus: the conditions that an operator acts on
 //
 // README.md is the introduction and ARCHITECTURE.md the map.
 package taskledger

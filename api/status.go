@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/health"
 )
 
 // reportAge is the age after which a report is read again: requests for reports share it.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api"
-	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/cache"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/taskledger/taskledger/api"
-	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/reserved"

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api"
-	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )

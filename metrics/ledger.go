@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -23,7 +25,9 @@ const timeout = 9 * time.Second
 type LedgerConfig struct {
 	// DB is the database of the ledger, with the role reader or relay. Required.
 	DB ledger.DB
-	// Report reads the conditions and the numbers: [health.Read]. Required.
+	// NATS reads the state of the stream. Default: it is not read.
+	NATS *nats.Conn
+	// Report reads the conditions and the numbers; services set it. Default: they are read from DB and NATS.
 	Report func(context.Context) (health.Report, error)
 	// Logger logs why the ledger cannot be read, once for each reason. Default: [slog.Default].
 	Logger *slog.Logger
@@ -34,9 +38,6 @@ func (c LedgerConfig) Validate() error {
 	var faults []error
 	if c.DB == nil {
 		faults = append(faults, errors.New("metrics: DB is required"))
-	}
-	if c.Report == nil {
-		faults = append(faults, errors.New("metrics: Report is required"))
 	}
 	return errors.Join(faults...)
 }
@@ -59,7 +60,24 @@ func NewLedger(c LedgerConfig) (prometheus.Collector, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.Report == nil {
+		c.Report = c.reader()
+	}
 	return &ledgerCollector{config: c}, nil
+}
+
+// reader returns a function that reads the conditions and the numbers.
+func (c LedgerConfig) reader() func(context.Context) (health.Report, error) {
+	var numbers health.Numbers
+	return func(ctx context.Context) (health.Report, error) {
+		h := health.Config{DB: c.DB, Numbers: &numbers}
+		if c.NATS != nil {
+			if h.JetStream, h.NATSError = jetstream.New(c.NATS); h.NATSError != nil {
+				h.JetStream = nil
+			}
+		}
+		return health.Read(ctx, h)
+	}
 }
 
 // Describe implements [prometheus.Collector].

@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/health/probe"
 	"github.com/taskledger/taskledger/internal/alarm"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/httpserver"
+	"github.com/taskledger/taskledger/internal/probe"
 	"github.com/taskledger/taskledger/metrics"
 )
 
@@ -58,8 +58,8 @@ func (c Config) endpoints(r *reporter) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	probes, err := probe.New(probe.Config{DB: c.DB, Report: r.read, ReportOnly: r.readOnly, Metrics: exported,
-		Logger: log})
+	probes, err := probe.New(probe.Config{DB: c.DB, Report: r.conditions, ReportCritical: r.critical,
+		Metrics: exported, Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +106,24 @@ type reporter struct {
 }
 
 func (r *reporter) read(ctx context.Context) (health.Report, error) { return r.readOnly(ctx, nil) }
+
+// conditions returns the conditions that hold.
+func (r *reporter) conditions(ctx context.Context) ([]probe.Condition, error) {
+	return r.held(ctx, nil)
+}
+
+// critical returns the critical conditions that hold.
+func (r *reporter) critical(ctx context.Context) ([]probe.Condition, error) {
+	return r.held(ctx, health.Critical())
+}
+
+func (r *reporter) held(ctx context.Context, only []health.Name) (held []probe.Condition, err error) {
+	report, err := r.readOnly(ctx, only)
+	for _, c := range report.Degraded {
+		held = append(held, c)
+	}
+	return held, err
+}
 
 // readOnly reads the named conditions; nil: all.
 func (r *reporter) readOnly(ctx context.Context, only []health.Name) (health.Report, error) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/alarm"
+	"github.com/taskledger/taskledger/internal/health"
 )
 
 // The table in docs/alarms.md has every subject of an item and no other one. Each condition that the document names

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/ledger"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/settings"
 	"github.com/taskledger/taskledger/ledger"
 )

@@ -25,7 +25,7 @@ var (
 	codeBlock   = regexp.MustCompile("(?ms)^```.*?^```$") // where f[T](x) is a call
 	link        = regexp.MustCompile(`\]\(([^)#:"]+)(?:#[^)]*)?\)`)
 	packagePath = regexp.MustCompile(
-		"`((?:ledger|outbox|workers|projector|health|migrations|internal|cmd|api|services|watermill)/[\\w/.*]+)`")
+		"`((?:ledger|outbox|workers|projector|migrations|internal|cmd|api|services|watermill)/[\\w/.*]+)`")
 )
 
 // packageAliases has the name under which docs/watermill.md imports a package.
@@ -37,7 +37,7 @@ var documented = []string{
 	"internal/seal/sealer",
 	"ledger/ledgertest", "outbox",
 	"workers",
-	"workers/workertest", "projector", "health", "internal/alarm", "migrations",
+	"workers/workertest", "projector", "internal/health", "internal/alarm", "migrations",
 	"api", "api/client", "console", "services", "metrics", "tracing",
 }
 

@@ -18,13 +18,13 @@ var rules = []rule{
 	{
 		pkg: module,
 		may: []string{"/ledger", "/outbox", "/workers", "/internal/natsclient", "/internal/natsconfig",
-			"/internal/pgerr", "/internal/pgpool", "/internal/stream", pgx, nats},
+			"/internal/pgerr", "/internal/pgpool", "/internal/probe", "/internal/stream", pgx, nats},
 		reason: "the front door of programs that enqueue, work and wait: TestFrontDoor has what they link",
 	},
 	{
 		pkg: "/services",
 		may: []string{"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
-			"/health/...", "/metrics", "/internal/webhooks", "/internal/alarm", "/internal/archive",
+			"/internal/health", "/internal/probe", "/metrics", "/internal/webhooks", "/internal/alarm", "/internal/archive",
 			"/internal/relays",
 			"/internal/archiver", "/internal/seal/...", "/internal/broker", "/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
@@ -233,7 +233,7 @@ var rules = []rule{
 		reason: "a producer: schedules enqueue tasks and do not depend on workers",
 	},
 	{
-		pkg: "/health",
+		pkg: "/internal/health",
 		may: []string{"/internal/projection", "/internal/relays", "/internal/rebuild", "/internal/subscribers",
 			"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
 			"/internal/dispatcher", "/internal/scheduler", "/internal/operator", "/internal/webhooks",
@@ -244,13 +244,13 @@ var rules = []rule{
 		reason: "it reads what the services store; only alarms, commands and probes are above it",
 	},
 	{
-		pkg:    "/health/probe",
-		may:    []string{"/ledger", "/health", nats},
-		reason: "probes answer from package health; a process mounts their handler where it listens",
+		pkg:    "/internal/probe",
+		may:    []string{"/ledger", nats},
+		reason: "a worker mounts the handler, and does not link what reads conditions",
 	},
 	{
 		pkg: "/metrics",
-		may: []string{"/ledger", "/health", "/projector", "/workers", "/internal/pgerr",
+		may: []string{"/ledger", "/internal/health", "/projector", "/workers", "/internal/pgerr",
 			"/internal/pgquery", pgx, nats, prometheus},
 		reason: "it exports what the services store and count, and none of them depends on it",
 	},
@@ -263,7 +263,7 @@ var rules = []rule{
 	{pkg: "/internal/httpserver", may: nil, reason: "timeouts and the shutdown do not depend on the endpoints"},
 	{
 		pkg: "/internal/alarm",
-		may: []string{"/ledger", "/ledger/periodic", "/health", "/internal/operator", "/internal/fault",
+		may: []string{"/ledger", "/ledger/periodic", "/internal/health", "/internal/operator", "/internal/fault",
 			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
 			"/internal/secret", "/internal/settings", "/internal/webhooks", pgx, goMail},
 		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
@@ -310,7 +310,7 @@ var rules = []rule{
 	{
 		pkg: "/api",
 		may: []string{"/internal/subscribers",
-			"/api/client", "/health", "/internal/feed", "/ledger", "/ledger/periodic",
+			"/api/client", "/internal/health", "/internal/feed", "/ledger", "/ledger/periodic",
 			"/outbox", "/projector", "/workers", "/internal/operator",
 			"/internal/durably", "/internal/eventrows",
 			"/internal/loop", "/internal/nextrun", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
@@ -320,7 +320,7 @@ var rules = []rule{
 	{
 		pkg: "/console",
 		may: []string{"/internal/feed", "/internal/subscribers",
-			"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/internal/seal",
+			"/api", "/api/client", "/internal/health", "/ledger", "/ledger/periodic", "/internal/seal",
 			"/outbox", "/projector", "/workers", "/internal/operator", "/internal/cache", "/internal/lists",
 			"/internal/explain", "/internal/printable", "/internal/reserved",
 			"/internal/strictjson", pgx},
@@ -439,7 +439,7 @@ var rules = []rule{
 	{
 		pkg: "/cmd/taskledger",
 		may: []string{"/services", "/cmd/taskledger/internal/...", "/api", "/console", "/ledger/...", "/outbox",
-			"/workers/...", "/projector", "/internal/webhooks", "/health/...",
+			"/workers/...", "/projector", "/internal/webhooks", "/internal/health", "/internal/probe",
 			"/metrics", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, "golang.org/x/term"},
 		reason: "the command wires everything",
 	},
@@ -478,7 +478,7 @@ type ban struct {
 
 var library = []string{"/ledger", "/internal/archive", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers",
 	"/internal/scheduler", "/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer",
-	"/health", "/internal/alarm", "/health/probe", "/projector", "/webhook", "/internal/webhooks", "/api",
+	"/internal/health", "/internal/alarm", "/internal/probe", "/projector", "/webhook", "/internal/webhooks", "/api",
 	"/api/client", "/console"}
 
 var bans = []ban{

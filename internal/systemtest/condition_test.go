@@ -15,7 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"

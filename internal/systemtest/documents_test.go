@@ -250,7 +250,7 @@ var goImports = map[string]string{
 	"nats": "github.com/nats-io/nats.go",
 	"pgx":  "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"taskledger": module, "feed": module + "/ledger/feed", "ledger": module + "/ledger", "metrics": module + "/metrics",
-	"outbox": module + "/outbox", "probe": module + "/health/probe", "webhook": module + "/webhook",
+	"outbox": module + "/outbox", "webhook": module + "/webhook",
 	"workers": module + "/workers",
 }
 

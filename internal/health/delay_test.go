@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/health/probe"
+	"github.com/taskledger/taskledger/internal/health"
+	"github.com/taskledger/taskledger/internal/probe"
 	"github.com/taskledger/taskledger/internal/relays"
 )
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -32,16 +31,21 @@ type Config struct {
 	DB ledger.DB
 	// NATS is the connection of the process to NATS. Default: it is not examined.
 	NATS *nats.Conn
-	// Report reads the conditions: [health.Read], with a login that is a member of the role reader or relay. Default:
-	// none are read, as in a worker, whose login may not read them.
-	Report func(context.Context) (health.Report, error)
-	// ReportOnly reads some conditions: [health.Read] with Only. It is called if Report takes too long, with the
-	// conditions that make the process not ready. Default: the process is not ready then.
-	ReportOnly func(ctx context.Context, only []health.Name) (health.Report, error)
+	// Report returns the conditions that hold. Default: none are read, as in a worker, whose login may not read them.
+	Report func(context.Context) ([]Condition, error)
+	// ReportCritical returns the critical conditions that hold. It is called if Report takes too long. Default: the
+	// process is not ready then.
+	ReportCritical func(context.Context) ([]Condition, error)
 	// Metrics serves /metrics. Default: there are no metrics.
 	Metrics http.Handler
 	// Logger logs why the process is not ready, once for each reason. Default: [slog.Default].
 	Logger *slog.Logger
+}
+
+// Condition is a condition that holds. It is an interface, so that a worker does not link package health.
+type Condition interface {
+	// IsCritical reports whether the condition makes the process not ready.
+	IsCritical() bool
 }
 
 // Validate reports every fault at once.
@@ -58,7 +62,7 @@ type Readiness struct {
 	Error string `json:"error,omitempty"` // why the conditions could not be read
 	Cure  string `json:"cure,omitempty"`  // of the error
 
-	Degraded []health.Condition `json:"degraded"` // the conditions that hold
+	Degraded []Condition `json:"degraded"` // the conditions that hold
 }
 
 // New returns the handler. It is safe for concurrent use.
@@ -156,11 +160,11 @@ func (p *prober) read(ctx context.Context) (Readiness, error) {
 		return notReady("NATS is not connected",
 			"check NATS_URL, and that NATS is running there; the log contains the reason"), err
 	}
-	ready := Readiness{Ready: true, Degraded: []health.Condition{}}
+	ready := Readiness{Ready: true, Degraded: []Condition{}}
 	if c.Report == nil {
 		return ready, nil
 	}
-	report, err := p.report(ctx, &ready)
+	held, err := p.report(ctx, &ready)
 	switch {
 	case errors.Is(err, ledger.ErrNotMigrated):
 		return notReady("the database is not migrated", "run: taskledger migrate up"), err
@@ -168,27 +172,24 @@ func (p *prober) read(ctx context.Context) (Readiness, error) {
 		return notReady("the conditions cannot be read",
 			"the log contains the reason; run: taskledger status"), err
 	}
-	ready.Degraded = append(ready.Degraded, report.Degraded...)
-	ready.Ready = !slices.ContainsFunc(report.Degraded, func(held health.Condition) bool {
-		d, _ := health.Define(held.Name)
-		return d.IsCritical
-	})
+	ready.Degraded = append(ready.Degraded, held...)
+	ready.Ready = !slices.ContainsFunc(held, Condition.IsCritical)
 	return ready, nil
 }
 
-// report returns the report of all conditions. If that takes too long, as in a database with 100,000 kinds, it returns
+// report returns all conditions that hold. If that takes too long, as in a database with 100,000 kinds, it returns
 // only the critical ones, and sets an error in the result.
-func (p *prober) report(ctx context.Context, result *Readiness) (health.Report, error) {
+func (p *prober) report(ctx context.Context, result *Readiness) ([]Condition, error) {
 	bounded, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	report, err := p.config.Report(bounded)
-	if err == nil || bounded.Err() == nil || p.config.ReportOnly == nil {
-		return report, err
+	held, err := p.config.Report(bounded)
+	if err == nil || bounded.Err() == nil || p.config.ReportCritical == nil {
+		return held, err
 	}
 	result.Error, result.Cure = "not all conditions can be read in time", "run: taskledger status"
-	return p.config.ReportOnly(ctx, health.Critical())
+	return p.config.ReportCritical(ctx)
 }
 
 func notReady(text, cure string) Readiness {
-	return Readiness{Error: text, Cure: cure, Degraded: []health.Condition{}}
+	return Readiness{Error: text, Cure: cure, Degraded: []Condition{}}
 }

@@ -10,15 +10,29 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/health/probe"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/probe"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
+// held is a condition.
+type held struct {
+	Name     string
+	Critical bool
+}
+
+func (h held) IsCritical() bool { return h.Critical }
+
+// readiness is a body of /readyz.
+type readiness struct {
+	Ready       bool
+	Error, Cure string
+	Degraded    []held
+}
+
 // get returns the answer of /readyz.
-func get(t *testing.T, h http.Handler) (status int, r probe.Readiness) {
+func get(t *testing.T, h http.Handler) (status int, r readiness) {
 	t.Helper()
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
@@ -71,54 +85,45 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// Of the conditions, those that stop all work make the process not ready.
+// A critical condition makes the process not ready. Another one does not.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	db := ledgertest.Pool(t, "worker")
-	for _, d := range health.Definitions() {
-		h := newHandler(t, probe.Config{DB: db, Report: func(context.Context) (health.Report, error) {
-			return health.Report{Degraded: []health.Condition{{Name: d.Name, Text: "so", Cure: d.Cure}}}, nil
+	for _, isCritical := range []bool{false, true} {
+		h := newHandler(t, probe.Config{DB: db, Report: func(context.Context) ([]probe.Condition, error) {
+			return []probe.Condition{held{Name: "a"}, held{Name: "b", Critical: isCritical}}, nil
 		}})
 		status, r := get(t, h)
-		if len(r.Degraded) != 1 || r.Degraded[0].Cure != d.Cure || r.Ready != (status == http.StatusOK) {
-			t.Errorf("%s: %d %+v", d.Name, status, r)
-		}
-		if want := d.Name != health.RelayStopped && d.Name != health.RelayRefused && d.Name != health.RelayBlocked &&
-			d.Name != health.StreamWrites && d.Name != health.StreamUnavailable &&
-			d.Name != health.DispatcherStopped && d.Name != health.ProjectorRefused; r.Ready != want {
-			t.Errorf("ready with %s: %t, want %t", d.Name, r.Ready, want)
+		if len(r.Degraded) != 2 || r.Degraded[1].Name != "b" || r.Ready != (status == http.StatusOK) ||
+			r.Ready == isCritical {
+			t.Errorf("critical %t: %d %+v", isCritical, status, r)
 		}
 	}
-	_, r := get(t, newHandler(t, probe.Config{DB: db, Report: func(context.Context) (health.Report, error) {
-		return health.Report{}, ledger.ErrNotMigrated
+	_, r := get(t, newHandler(t, probe.Config{DB: db, Report: func(context.Context) ([]probe.Condition, error) {
+		return nil, ledger.ErrNotMigrated
 	}}))
 	if r.Ready || r.Cure != "run: taskledger migrate up" {
 		t.Errorf("%+v", r)
 	}
 }
 
-// A report that takes too long does not make the process not ready: the conditions that decide are read alone.
+// A report that takes too long does not make the process not ready: the critical conditions are read alone.
 func TestSlowReport(t *testing.T) {
 	t.Parallel()
 	db := ledgertest.Pool(t, "reader")
-	slow := func(ctx context.Context) (health.Report, error) {
+	slow := func(ctx context.Context) ([]probe.Condition, error) {
 		<-ctx.Done() // as with very many kinds
-		return health.Report{}, ctx.Err()
+		return nil, ctx.Err()
 	}
-	var held []health.Condition
-	only := func(ctx context.Context, names []health.Name) (health.Report, error) {
-		if len(names) == 0 || ctx.Err() != nil {
-			t.Errorf("asked for the conditions %v, %v", names, ctx.Err())
-		}
-		return health.Report{Degraded: held}, nil
-	}
-	status, r := get(t, newHandler(t, probe.Config{DB: db, Report: slow, ReportOnly: only}))
+	var holds []probe.Condition
+	critical := func(ctx context.Context) ([]probe.Condition, error) { return holds, ctx.Err() }
+	status, r := get(t, newHandler(t, probe.Config{DB: db, Report: slow, ReportCritical: critical}))
 	if status != http.StatusOK || !r.Ready || r.Error == "" || r.Cure == "" {
 		t.Errorf("%d %+v", status, r)
 	}
-	held = []health.Condition{{Name: health.RelayStopped}}
-	if status, r := get(t, newHandler(t, probe.Config{DB: db, Report: slow, ReportOnly: only})); r.Ready ||
-		status != http.StatusServiceUnavailable || len(r.Degraded) != 1 {
+	holds = []probe.Condition{held{Name: "relay_stopped", Critical: true}}
+	status, r = get(t, newHandler(t, probe.Config{DB: db, Report: slow, ReportCritical: critical}))
+	if r.Ready || status != http.StatusServiceUnavailable || len(r.Degraded) != 1 {
 		t.Errorf("%d %+v", status, r)
 	}
 	if status, r := get(t, newHandler(t, probe.Config{DB: db, Report: slow})); r.Ready || status == http.StatusOK {
@@ -131,9 +136,9 @@ func TestRequestsShareAResult(t *testing.T) {
 	t.Parallel()
 	reports := 0
 	h := newHandler(t, probe.Config{DB: ledgertest.Pool(t, "worker"),
-		Report: func(ctx context.Context) (health.Report, error) {
+		Report: func(ctx context.Context) ([]probe.Condition, error) {
 			reports++
-			return health.Report{}, ctx.Err()
+			return nil, ctx.Err()
 		}})
 	ended, end := context.WithCancel(t.Context())
 	end()

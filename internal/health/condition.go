@@ -61,6 +61,12 @@ func (c Condition) MarshalJSON() ([]byte, error) {
 	}{plain(c), c.Threshold.Milliseconds()})
 }
 
+// IsCritical reports whether the condition stops all work.
+func (c Condition) IsCritical() bool {
+	d, _ := Define(c.Name)
+	return d.IsCritical
+}
+
 // Definition describes a condition.
 type Definition struct {
 	Name       Name

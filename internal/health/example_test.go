@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 

@@ -1,0 +1,56 @@
+package health_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/taskledger/taskledger/internal/health"
+)
+
+// The table of conditions in docs/operations.md is that of the definitions.
+func TestConditionsInDocs(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	want.WriteString("| condition | severity | meaning | threshold | cure |\n|---|---|---|---|---|\n")
+	for _, d := range health.Definitions() {
+		threshold := "none"
+		if d.Threshold > 0 {
+			threshold = fmt.Sprintf("%g s", d.Threshold.Seconds())
+		}
+		severity := "warning"
+		if d.IsCritical {
+			severity = "critical"
+		}
+		fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", d.Name, severity, d.Meaning, threshold, d.Cure)
+	}
+	if !strings.Contains(string(text), want.String()+"\n") {
+		t.Errorf("docs/operations.md has not this table:\n%s", want.String())
+	}
+}
+
+// The conditions that stop all work are critical, and no other one is.
+func TestCriticalConditions(t *testing.T) {
+	t.Parallel()
+	var got []health.Name
+	for _, d := range health.Definitions() {
+		if (health.Condition{Name: d.Name}).IsCritical() {
+			got = append(got, d.Name)
+		}
+	}
+	want := []health.Name{health.RelayStopped, health.RelayRefused, health.RelayBlocked, health.StreamWrites,
+		health.StreamUnavailable, health.DispatcherStopped, health.ProjectorRefused}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("critical conditions (-want, +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(got, health.Critical()); diff != "" {
+		t.Errorf("Critical (-IsCritical, +Critical)\n%s", diff)
+	}
+}
