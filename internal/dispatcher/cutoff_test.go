@@ -228,7 +228,8 @@ func TestAHostileClientOfNATS(t *testing.T) {
 	b.Work(workers.Config{AckWait: time.Minute}, c.handler("a"))
 	b.Work(workers.Config{AckWait: time.Minute}, c.handler("b"))
 	b.SpawnAs("relay", "dispatcher")
-	// One worker may do a round alone. The rounds end when the hostile client has heard both directions of two workers.
+	// One worker may do a round alone. The rounds end when messages of two workers have reached the hostile client, in
+	// both directions.
 	heard := func() int {
 		mu.Lock()
 		defer mu.Unlock()

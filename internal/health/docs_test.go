@@ -46,7 +46,7 @@ func TestCriticalConditions(t *testing.T) {
 		}
 	}
 	want := []health.Name{health.RelayStopped, health.RelayRefused, health.RelayBlocked, health.StreamWrites,
-		health.StreamUnavailable, health.DispatcherStopped, health.ProjectorRefused}
+		health.StreamUnavailable, health.ProjectorRefused, health.DispatcherStopped}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("critical conditions (-want, +got)\n%s", diff)
 	}

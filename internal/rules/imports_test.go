@@ -24,7 +24,8 @@ var rules = []rule{
 	{
 		pkg: "/services",
 		may: []string{"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
-			"/internal/health", "/internal/probe", "/metrics", "/internal/webhooks", "/internal/alarm", "/internal/archive",
+			"/internal/health", "/internal/probe", "/metrics", "/internal/webhooks", "/internal/alarm",
+			"/internal/archive",
 			"/internal/relays",
 			"/internal/archiver", "/internal/seal/...", "/internal/broker", "/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
