@@ -94,7 +94,11 @@ func newAttacked(t *testing.T, change func(*server.Options)) *attacked {
 		t.Fatal(err)
 	}
 	a.ack = m.Reply()
-	if a.known, err = a.connect("relay").SubscribeSync("_INBOX.known.>"); err != nil {
+	nc := a.connect("relay")
+	if a.known, err = nc.SubscribeSync("_INBOX.known.>"); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil { // the server knows the subscription before anybody publishes
 		t.Fatal(err)
 	}
 	a.before = a.state()
