@@ -53,7 +53,7 @@ many-kinds: ## One worker with 10,000 kinds: start, memory, idle CPU time, stop
 
 .PHONY: large-console
 large-console: ## The time of each page of the console beside 5,000,000 tasks
-	go test ./console -run TestPagesOfALargeLedger -v -timeout 20m -console-tasks 5000000
+	go test ./internal/console -run TestPagesOfALargeLedger -v -timeout 20m -console-tasks 5000000
 
 .PHONY: fresh-machine
 fresh-machine: ## Set-up on a machine without PostgreSQL, by npm and by the distribution; as root

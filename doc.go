@@ -21,8 +21,8 @@
 //   - outbox: subscribers in Go; any NATS client can subscribe as well
 //   - metrics: for [Options]; [NewProbe] for orchestrators
 //   - tracing, for [Options], and watermill: modules of their own
-//   - api and api/client: the HTTP API as an http.Handler, and its client for programs without the database; webhook
-//     verifies the requests of webhooks and pushes
+//   - services: NewHandler is the HTTP API and the console as an http.Handler; api/client is the client of programs
+//     without the database; webhook verifies the requests of webhooks and pushes
 //   - projector: tables of tasks; services.ReadStatus: the conditions that an operator acts on
 //
 // README.md is the introduction and ARCHITECTURE.md the map.

@@ -1,5 +1,5 @@
 -- The HTTP API: its callers.
--- Owner: package api.
+-- Owner: package internal/api.
 --
 --   token  written by operators (taskledger create token, revoke token, open), read by the API; redeem_link
 --

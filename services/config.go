@@ -14,9 +14,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/alarm"
-	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -103,14 +103,14 @@ type Config struct {
 	// Handlers serve further paths there. A path that ends with a slash includes all paths that begin with it. No
 	// path may be a prefix of another. A handler that streams ends when Run's ctx is done.
 	Handlers map[string]http.Handler
-	// Drain is called when ctx is done, while the HTTP server still answers; it may wait for requests that end work.
-	// Default: the HTTP server stops at once.
-	Drain func()
-	// Push sends tasks to HTTP servers until its ctx is done, see [PushTasks]. Default: none are sent.
-	Push func(ctx context.Context) error
-	// Console makes the handler of all other paths; report reads the state of the services. Default: other paths
-	// are not found.
-	Console func(report func(context.Context) (health.Report, error)) (http.Handler, error)
+	// API serves all other paths there: the HTTP API and the console. Run drains it when ctx is done. Default: other
+	// paths are not found.
+	API *Handler
+	// Push is the file of `serve --push` as JSON: tasks of its kinds are sent to HTTP servers, see
+	// [Handler.PushTasks]. Default: none are sent.
+	Push []byte
+	// drain is called when ctx is done, while the HTTP server still answers. Default: API.Drain.
+	drain func()
 	// awaitNATS waits for the NATS server of this database. Default: no wait.
 	awaitNATS func(context.Context) error
 	// Logger receives the log lines of the services, each with its service's name. Default: [slog.Default].
@@ -137,8 +137,16 @@ func (c Config) Validate() error {
 	if c.Listener == nil && len(c.Handlers) > 0 {
 		faults = append(faults, errors.New("services: Handlers need a Listener"))
 	}
-	if c.Listener == nil && c.Console != nil {
-		faults = append(faults, errors.New("services: Console needs a Listener"))
+	if c.Listener == nil && c.API != nil {
+		faults = append(faults, errors.New("services: API needs a Listener"))
+	}
+	if c.Push != nil {
+		if c.API == nil || c.API.work == nil {
+			faults = append(faults, errors.New("services: Push needs API, with WorkDB and WorkNATS"))
+		}
+		if _, err := webhooks.ParsePush(c.Push); err != nil {
+			faults = append(faults, fmt.Errorf("services: Push: %w", err))
+		}
 	}
 	if c.Alarms != nil {
 		if _, err := alarm.Parse(c.Alarms); err != nil {
@@ -171,6 +179,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.awaitNATS == nil {
 		c.awaitNATS = func(context.Context) error { return nil }
+	}
+	if c.drain == nil {
+		c.drain = func() {}
+		if c.API != nil {
+			c.drain = c.API.Drain
+		}
 	}
 	if c.Describe == nil {
 		c.Describe = func(err error) (text, cure string) { return err.Error(), "" }

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/services"
 )
 
-// While Drain runs, the HTTP server still answers on new connections. It stops afterwards.
+// While the API is drained, the HTTP server still answers on new connections. It stops afterwards.
 func TestServerAnswersUntilItIsDrained(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.App)
@@ -40,13 +40,13 @@ func TestServerAnswersUntilItIsDrained(t *testing.T) {
 	answered := make(chan error, 1)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- services.Run(ctx, services.Config{
+		ended <- services.RunAndDrain(ctx, services.Config{
 			DB: ledgertest.As(t, owner, "relay"), NATS: services.ToNATS(server.URL()), StreamOff: true,
-			Listener: listener, Drain: func() { answered <- get() },
+			Listener: listener,
 			Handlers: map[string]http.Handler{"/v1/": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				fmt.Fprint(w, "here")
 			})},
-		})
+		}, func() { answered <- get() })
 	}()
 	awaitReady(t, url)
 	stop()

@@ -37,9 +37,7 @@ func (c Config) http(r *reporter) (service, error) {
 		serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 		defer stop()
 		defer context.AfterFunc(ctx, func() {
-			if c.Drain != nil {
-				c.Drain()
-			}
+			c.drain()
 			stop()
 		})()
 		return httpserver.Serve(serving, l, mux, log)
@@ -64,10 +62,10 @@ func (c Config) endpoints(r *reporter) (http.Handler, error) {
 		return nil, err
 	}
 	rest := http.NotFoundHandler()
-	if c.Console != nil {
-		if rest, err = c.Console(r.read); err != nil {
-			return nil, err
-		}
+	if c.API != nil {
+		read := r.read
+		c.API.report.Store(&read)
+		rest = c.API
 	}
 	return c.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

@@ -44,7 +44,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	services := []service{c.relayOrNone(), c.projector(), c.dispatcher(), c.scheduler(), c.periodic()}
 	if c.Push != nil {
-		push := func(ctx context.Context, _ *slog.Logger) error { return c.Push(ctx) }
+		push := func(ctx context.Context, _ *slog.Logger) error { return c.API.PushTasks(ctx, c.Push) }
 		services = append(services, service{"push", push})
 	}
 	if c.Alarms != nil {

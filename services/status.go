@@ -21,18 +21,25 @@ import (
 func ReadStatus(
 	ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, thresholds map[string]time.Duration,
 ) (json.RawMessage, error) {
-	c := health.Config{DB: db, Alarms: alarm.ReadUndelivered, Thresholds: make(map[health.Name]time.Duration)}
+	c := healthConfig(db, nc, nil)
+	c.Thresholds = make(map[health.Name]time.Duration)
 	for name, d := range thresholds {
 		c.Thresholds[health.Name(name)] = d
-	}
-	if nc != nil {
-		if c.JetStream, c.NATSError = jetstream.New(nc); c.NATSError != nil {
-			c.JetStream = nil
-		}
 	}
 	r, err := health.Read(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(r)
+}
+
+// healthConfig returns how the state of a ledger is read. nc reads the stream; nil: it is not read.
+func healthConfig(db *pgxpool.Pool, nc *nats.Conn, numbers *health.Numbers) health.Config {
+	c := health.Config{DB: db, Alarms: alarm.ReadUndelivered, Numbers: numbers}
+	if nc != nil {
+		if c.JetStream, c.NATSError = jetstream.New(nc); c.NATSError != nil {
+			c.JetStream = nil
+		}
+	}
+	return c
 }

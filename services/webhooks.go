@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/webhooks"
-	"github.com/taskledger/taskledger/workers"
 )
 
 // SendWebhooks sends events to the receivers of a file until ctx is done, and then returns nil, as the command
@@ -28,24 +27,4 @@ func SendWebhooks(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, file []b
 		return err
 	}
 	return s.Run(ctx)
-}
-
-// PushTasks sends the tasks of the kinds in a file to HTTP servers until ctx is done and running requests have ended,
-// and then returns nil. file is the file of taskledger serve --push as JSON, see docs/webhooks.md. work gives the
-// tasks; with the gateway of the HTTP API, a server can end a task that it has accepted. db is the primary. A nil log
-// means [slog.Default].
-//
-// It retries through outages. It returns an error that names every fault if the file is invalid.
-func PushTasks(
-	ctx context.Context, db *pgxpool.Pool, work *workers.Gateway, file []byte, log *slog.Logger,
-) error {
-	f, err := webhooks.ParsePush(file)
-	if err != nil {
-		return fmt.Errorf("services: %w", err)
-	}
-	p, err := webhooks.NewPusher(webhooks.PusherConfig{DB: db, Work: work, File: f, Logger: log})
-	if err != nil {
-		return err
-	}
-	return p.Run(ctx)
 }

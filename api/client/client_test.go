@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )

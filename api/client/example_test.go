@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net/http/httptest"
 
-	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/console"
 	"github.com/taskledger/taskledger/internal/alarm"
 	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/lists"
@@ -26,6 +25,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/services"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -126,9 +126,9 @@ func examine(ctx context.Context, a *app) *diagnosis {
 }
 
 // checks makes all examinations for the console, without secrets.
-func (a *app) checks(ctx context.Context, pool *pgxpool.Pool) (all []console.Check) {
+func (a *app) checks(ctx context.Context, pool *pgxpool.Pool) (all []services.Check) {
 	for _, f := range examineOn(ctx, a, pool).Findings {
-		all = append(all, console.Check{Name: f.Check, Level: console.CheckLevel(f.Level),
+		all = append(all, services.Check{Name: f.Check, Level: f.Level,
 			Text: a.secrets.hide(f.Text), Cure: a.secrets.hide(f.Cure)})
 	}
 	return all

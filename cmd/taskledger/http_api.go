@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"runtime"
@@ -18,14 +17,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
-	"github.com/taskledger/taskledger/api"
-	"github.com/taskledger/taskledger/console"
-	"github.com/taskledger/taskledger/internal/health"
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgpool"
-	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/services"
 )
 
 // apiFlags are the options of the HTTP API in serve.
@@ -63,7 +59,7 @@ func (f *apiFlags) add(flags *pflag.FlagSet) {
 }
 
 // proxy returns the proxy that the flags name.
-func (f apiFlags) proxy() (p api.Proxy, err error) {
+func (f apiFlags) proxy() (p services.Proxy, err error) {
 	for _, text := range f.proxies {
 		prefix, err := netip.ParsePrefix(text)
 		if address, addressErr := netip.ParseAddr(text); addressErr == nil {
@@ -74,14 +70,14 @@ func (f apiFlags) proxy() (p api.Proxy, err error) {
 		}
 		p.From = append(p.From, prefix)
 	}
-	p.Header, p.Role = f.header, api.Role(f.role)
+	p.Header, p.Role = f.header, f.role
 	isOfNoHeader := func(c rune) bool { return c <= ' ' || c > '~' || c == ':' }
-	switch roles := append(api.Roles(), ""); {
+	switch {
 	case p.From == nil && (p.Header != "" || p.Role != ""):
 		return p, usagef("--http-proxy-header and --http-proxy-role need --http-proxy")
 	case strings.ContainsFunc(p.Header, isOfNoHeader):
 		return p, usagef("--http-proxy-header must be the name of a header, got %q", p.Header)
-	case !slices.Contains(roles, p.Role):
+	case p.Role != "" && !slices.Contains(api.Roles(), api.Role(p.Role)):
 		return p, usagef("--http-proxy-role must be viewer, producer, worker, operator or admin, got %q", p.Role)
 	}
 	return p, nil
@@ -133,26 +129,8 @@ func (f apiFlags) secure(l net.Listener, log *slog.Logger) (net.Listener, error)
 // their connections.
 const leastConnections = 8
 
-// reportFunc reads the state of the services.
-type reportFunc = func(context.Context) (health.Report, error)
-
-// console returns the function that makes the web console. It sets share, for the API, before the server begins.
-func (a *app) console(
-	callers *api.Handler, pool *pgxpool.Pool, f apiFlags, share *reportFunc,
-) func(reportFunc) (http.Handler, error) {
-	return func(report reportFunc) (http.Handler, error) {
-		*share = report
-		return console.New(console.Config{DB: pool, API: callers, Report: report, Version: readVersion().String(),
-			Checks:      func(ctx context.Context) []console.Check { return a.checks(ctx, pool) },
-			IsBehindTLS: f.behindTLS, Logger: a.log.With("service", "http")})
-	}
-}
-
-// httpAPI returns the API with its gateway of workers, its pool, and a function that closes everything it has opened.
-// report is set before the first request.
-func (a *app) httpAPI(
-	ctx context.Context, f apiFlags, report *reportFunc,
-) (handler *api.Handler, work *workers.Gateway, pool *pgxpool.Pool, stop func(), err error) {
+// httpAPI returns the API and the console, and a function that closes everything they use.
+func (a *app) httpAPI(ctx context.Context, f apiFlags) (handler *services.Handler, stop func(), err error) {
 	var opened []func()
 	closeAll := func() {
 		for _, end := range slices.Backward(opened) {
@@ -166,7 +144,7 @@ func (a *app) httpAPI(
 	}()
 	proxy, err := f.proxy()
 	if err != nil {
-		return nil, nil, nil, nil, err
+		return nil, nil, err
 	}
 	address := f.databaseURL
 	if address == "" {
@@ -184,38 +162,33 @@ func (a *app) httpAPI(
 		}
 		return db, err
 	}
-	if pool, err = open(); err != nil {
-		return nil, nil, nil, nil, err
+	connect := func(user string) (*nats.Conn, error) {
+		nc, err := a.httpNATS(user)
+		if err == nil {
+			opened = append(opened, nc.Close)
+		}
+		return nc, err
 	}
-	log := a.log.With("service", "http")
-	nc, err := a.httpNATS(natsconfig.Relay)
-	if err != nil {
-		return nil, nil, nil, nil, err
+	c := services.HandlerConfig{PollEvery: f.pollEvery, Anonymous: f.anonymous, Certificates: f.ca != "", Proxy: proxy,
+		IsBehindTLS: f.behindTLS, Version: readVersion(), Logger: a.log.With("service", "http")}
+	if c.DB, err = open(); err != nil {
+		return nil, nil, err
 	}
-	opened = append(opened, nc.Close)
-	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, PollEvery: f.pollEvery, Logger: log})
-	if err != nil {
-		return nil, nil, nil, nil, err
+	if c.NATS, err = connect(natsconfig.Relay); err != nil {
+		return nil, nil, err
 	}
-	opened = append(opened, waiter.Close)
-	workDB, err := open() // requests must not wait for outcomes, nor outcomes for requests
-	if err != nil {
-		return nil, nil, nil, nil, err
+	if c.WorkDB, err = open(); err != nil {
+		return nil, nil, err
 	}
-	workNATS, err := a.httpNATS(natsconfig.Worker)
-	if err != nil {
-		return nil, nil, nil, nil, err
+	if c.WorkNATS, err = connect(natsconfig.Worker); err != nil {
+		return nil, nil, err
 	}
-	opened = append(opened, workNATS.Close)
-	work, err = workers.NewGateway(workers.GatewayConfig{DB: workDB, NATS: workNATS, Logger: log})
-	if err != nil {
-		return nil, nil, nil, nil, err
+	c.Checks = func(ctx context.Context) []services.Check { return a.checks(ctx, c.DB) }
+	handler, err = services.NewHandler(c)
+	if err == nil {
+		opened = append(opened, handler.Drain)
 	}
-	opened = append(opened, work.Drain)
-	handler, err = api.New(api.Config{DB: pool, Waiter: waiter, Work: work, Anonymous: f.anonymous,
-		Certificates: f.ca != "", Proxy: proxy, Version: readVersion(), Logger: log,
-		Report: func(ctx context.Context) (health.Report, error) { return (*report)(ctx) }})
-	return handler, work, pool, closeAll, err
+	return handler, closeAll, err
 }
 
 // httpNATS returns a connection of the API, as a user of the NATS server of serve.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -282,19 +281,15 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		f.api.pollEvery = waitPoll
 	}
 	if listener != nil {
-		var report reportFunc // of the services, once they run
-		handler, work, pool, stop, err := a.httpAPI(ctx, f.api, &report)
+		handler, stop, err := a.httpAPI(ctx, f.api)
 		if err != nil {
 			return err
 		}
 		defer stop()
-		defer context.AfterFunc(ctx, handler.Drain)()
-		c.Drain = work.Drain
-		if c.Push, err = a.pusher(f.push, work, pool); err != nil {
+		if c.Push, err = a.readPush(f.push); err != nil {
 			return err
 		}
-		c.Listener, c.Handlers = secured, map[string]http.Handler{"/v1/": handler, "/version": handler}
-		c.Console = a.console(handler, pool, f.api, &report)
+		c.Listener, c.API = secured, handler
 	}
 	if f.push != "" && listener == nil {
 		return usagef("--push needs --listen, by whose API a server ends the tasks that it has accepted")

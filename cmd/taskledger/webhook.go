@@ -10,7 +10,6 @@ import (
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/services"
-	"github.com/taskledger/taskledger/workers"
 )
 
 func newServeWebhooksCommand(a *app) *cobra.Command {
@@ -51,8 +50,8 @@ In NATS it is the user worker, in the database a login with the roles producer, 
 	return cmd
 }
 
-// pusher returns the function that sends the tasks of a file's kinds; nil without a file.
-func (a *app) pusher(file string, work *workers.Gateway, db *pgxpool.Pool) (func(context.Context) error, error) {
+// readPush returns a file of kinds whose tasks are sent as JSON; nil without a file.
+func (a *app) readPush(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -63,8 +62,7 @@ func (a *app) pusher(file string, work *workers.Gateway, db *pgxpool.Pool) (func
 	if _, err := webhooks.ParsePush(text); err != nil {
 		return nil, err
 	}
-	log := a.log.With("service", "push")
-	return func(ctx context.Context) error { return services.PushTasks(ctx, db, work, text, log) }, nil
+	return text, nil
 }
 
 func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhooks.File, text []byte) error {

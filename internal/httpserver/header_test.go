@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/httpserver"
 )
 

@@ -38,7 +38,7 @@ var documented = []string{
 	"ledger/ledgertest", "outbox",
 	"workers",
 	"workers/workertest", "projector", "internal/health", "internal/alarm", "migrations",
-	"api", "api/client", "console", "services", "metrics", "tracing",
+	"api/client", "internal/api", "internal/console", "services", "metrics", "tracing",
 }
 
 // TestDocsNameWhatExists checks that the Go names, tests, files and links of the documents exist.

@@ -25,8 +25,7 @@ var rules = []rule{
 		pkg: "/services",
 		may: []string{"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
 			"/internal/health", "/internal/probe", "/metrics", "/internal/webhooks", "/internal/alarm",
-			"/internal/archive",
-			"/internal/relays",
+			"/internal/api", "/internal/archive", "/internal/console", "/internal/relays",
 			"/internal/archiver", "/internal/seal/...", "/internal/broker", "/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
 		reason: "the other door: it puts the services together, and no package of the library imports it",
@@ -309,7 +308,7 @@ var rules = []rule{
 		reason: "projections read the ledger, and work without a broker",
 	},
 	{
-		pkg: "/api",
+		pkg: "/internal/api",
 		may: []string{"/internal/subscribers",
 			"/api/client", "/internal/health", "/internal/feed", "/ledger", "/ledger/periodic",
 			"/outbox", "/projector", "/workers", "/internal/operator",
@@ -319,9 +318,9 @@ var rules = []rule{
 		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
 	},
 	{
-		pkg: "/console",
+		pkg: "/internal/console",
 		may: []string{"/internal/feed", "/internal/subscribers",
-			"/api", "/api/client", "/internal/health", "/ledger", "/ledger/periodic", "/internal/seal",
+			"/internal/api", "/api/client", "/internal/health", "/ledger", "/ledger/periodic", "/internal/seal",
 			"/outbox", "/projector", "/workers", "/internal/operator", "/internal/cache", "/internal/lists",
 			"/internal/explain", "/internal/printable", "/internal/reserved",
 			"/internal/strictjson", pgx},
@@ -439,7 +438,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/cmd/taskledger",
-		may: []string{"/services", "/cmd/taskledger/internal/...", "/api", "/console", "/ledger/...", "/outbox",
+		may: []string{"/services", "/cmd/taskledger/internal/...", "/ledger/...", "/outbox",
 			"/workers/...", "/projector", "/internal/webhooks", "/internal/health", "/internal/probe",
 			"/metrics", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, "golang.org/x/term"},
 		reason: "the command wires everything",
@@ -479,8 +478,8 @@ type ban struct {
 
 var library = []string{"/ledger", "/internal/archive", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers",
 	"/internal/scheduler", "/internal/operator", "/ledger/periodic", "/internal/seal", "/internal/seal/sealer",
-	"/internal/health", "/internal/alarm", "/internal/probe", "/projector", "/webhook", "/internal/webhooks", "/api",
-	"/api/client", "/console"}
+	"/internal/health", "/internal/alarm", "/internal/probe", "/projector", "/webhook", "/internal/webhooks",
+	"/internal/api", "/api/client", "/internal/console"}
 
 var bans = []ban{
 	{

@@ -74,7 +74,7 @@ var tables = map[string]string{
 	"schedule":           "ledger/periodic",
 	"migration":          "migrations",
 	"seal":               "internal/seal",
-	"token":              "api",
+	"token":              "internal/api",
 }
 
 // administrators are packages whose SQL counts as the owner's: they administer its tables.

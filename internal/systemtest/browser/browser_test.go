@@ -22,7 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"

@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/api"
-	"github.com/taskledger/taskledger/console"
+	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/console"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,9 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/api"
-	"github.com/taskledger/taskledger/console"
-	"github.com/taskledger/taskledger/internal/health"
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -85,14 +82,14 @@ update taskledger.schedule s
  where s.name = 'crm-sync' and f.i = 10`
 
 // checks are results as those of taskledger doctor.
-var checks = []console.Check{
-	{Name: "autovacuum", Level: console.CheckFailure, Text: "off",
+var checks = []services.Check{
+	{Name: "autovacuum", Level: "failure", Text: "off",
 		Cure: "set autovacuum to on: tables grow without it"},
-	{Name: "connections", Level: console.CheckWarning, Text: "87 of 100 in use, 3 reserved for administrators",
+	{Name: "connections", Level: "warning", Text: "87 of 100 in use, 3 reserved for administrators",
 		Cure: "raise max_connections, or lower pool_max_conns in DATABASE_URL"},
-	{Name: "version", Level: console.CheckOK, Text: "PostgreSQL 15.18"},
-	{Name: "fsync", Level: console.CheckOK, Text: "fsync on, full_page_writes on"},
-	{Name: "schema", Level: console.CheckOK, Text: "migrated to this version"},
+	{Name: "version", Level: "ok", Text: "PostgreSQL 15.18"},
+	{Name: "fsync", Level: "ok", Text: "fsync on, full_page_writes on"},
+	{Name: "schema", Level: "ok", Text: "migrated to this version"},
 }
 
 // serveAll serves the console of a shop with all services.
@@ -113,7 +110,8 @@ func serveAll(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	callers, err := api.New(api.Config{DB: db, Logger: log})
+	handler, err := services.NewHandler(services.HandlerConfig{DB: db, Logger: log, Version: "v1.0.0",
+		Checks: func(context.Context) []services.Check { return checks }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +124,9 @@ func serveAll(t *testing.T) *site {
 	ended := make(chan error)
 	go func() {
 		ended <- services.Run(ctx, services.Config{DB: db, Server: services.ServerConfig{Dir: t.TempDir()},
-			Listener: listener, Logger: log,
-			Console: func(report func(context.Context) (health.Report, error)) (http.Handler, error) {
-				return console.New(console.Config{DB: db, API: callers, Report: report, Logger: log, Version: "v1.0.0",
-					Checks: func(context.Context) []console.Check { return checks }})
-			}})
+			Listener: listener, Logger: log, API: handler})
 	}()
 	t.Cleanup(func() {
-		callers.Drain()
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("the services ended: %v", err)

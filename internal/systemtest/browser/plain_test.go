@@ -6,7 +6,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"

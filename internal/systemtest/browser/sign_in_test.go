@@ -6,7 +6,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/api"
 )
 
 // A link signs in once, by a click. Its code leaves the address bar at once, and is in no request but the form's body.

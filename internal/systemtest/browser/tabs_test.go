@@ -7,7 +7,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/api"
 )
 
 // hide has a page believe that it is in the background, since tabs of a browser without windows are all visible.

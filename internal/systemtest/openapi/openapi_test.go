@@ -20,7 +20,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
-	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/api"
 )
 
 // exchange is a request of the tests of package api, and its answer, as they record it.
@@ -85,7 +85,7 @@ func recordExchanges(t *testing.T) (all []exchange) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "exchanges")
 	run := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout", "30m", ".")
-	run.Dir, run.Env = "../../../api", append(os.Environ(), "TASKLEDGER_API_EXCHANGES="+name)
+	run.Dir, run.Env = "../../api", append(os.Environ(), "TASKLEDGER_API_EXCHANGES="+name)
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -1,0 +1,87 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/health"
+)
+
+const (
+	// timeout bounds the statements of a request.
+	timeout = 15 * time.Second
+	// maxReportAge is the age up to which a report of health serves further requests.
+	maxReportAge = 2 * time.Second
+	// maxFormBytes bounds the body of a form.
+	maxFormBytes = 1 << 20
+)
+
+// Config configures a [Handler].
+type Config struct {
+	// DB is the primary. Its login needs the roles api, reader and operator of the database. Required.
+	DB *pgxpool.Pool
+	// API authenticates the callers, streams events, and changes tasks. Required.
+	API *api.Handler
+	// Report reads the state of the services. Default: [health.Read] without the stream.
+	Report func(context.Context) (health.Report, error)
+	// Checks examines the database, NATS, rights and settings, for the page System. It is called at most every 30 s.
+	// Default: no checks.
+	Checks func(context.Context) []Check
+	// Base is the path where the console is mounted. It begins and ends with a slash. Default: /.
+	Base string
+	// Zone is the time zone of the pages. Default: UTC.
+	Zone *time.Location
+	// Hide reports whether the values of the members of this name are hidden: in args, results, and other data of
+	// events. Default: [IsSecret].
+	Hide func(name string) bool
+	// IsBehindTLS marks cookies as Secure although the requests come without TLS, from a proxy. Default: false.
+	IsBehindTLS bool
+	// Version is the program's version, for the page System. Default: none.
+	Version string
+	// Logger logs failures of the server. Default: [slog.Default].
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var faults []error
+	if c.DB == nil {
+		faults = append(faults, errors.New("console: DB is required"))
+	}
+	if c.API == nil {
+		faults = append(faults, errors.New("console: API is required"))
+	}
+	if b := c.Base; b != "" && (!strings.HasPrefix(b, "/") || !strings.HasSuffix(b, "/") || strings.Contains(b, "//")) {
+		faults = append(faults, fmt.Errorf("console: Base must begin and end with one slash, got %q", b))
+	}
+	return errors.Join(faults...)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Report == nil {
+		var numbers health.Numbers
+		c.Report = func(ctx context.Context) (health.Report, error) {
+			return health.Read(ctx, health.Config{DB: c.DB, Numbers: &numbers})
+		}
+	}
+	if c.Base == "" {
+		c.Base = "/"
+	}
+	if c.Zone == nil {
+		c.Zone = time.UTC
+	}
+	if c.Hide == nil {
+		c.Hide = IsSecret
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}

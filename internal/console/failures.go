@@ -1,0 +1,256 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"html/template"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+const (
+	// maxGroup is the number of tasks that one form releases at most.
+	maxGroup = 5000
+	// pageGroups is the number of groups of dead tasks of a page.
+	pageGroups = 25
+	// maxRetryingKinds is the number of kinds whose retrying tasks are read, those with the most of them.
+	maxRetryingKinds = 10
+	// maxRetrying is the number of retrying tasks of a kind that are read.
+	maxRetrying = 200
+)
+
+// failuresData is the content of the page Failures.
+type failuresData struct {
+	Kind   ledger.Kind // only its groups; "": all
+	Groups []*failureGroup
+	Tasks  stateCounts  // of all kinds that the caller may read, or of Kind
+	Next   template.URL // the query of the next page; "": this is the last
+}
+
+// failureGroup is the dead and retrying tasks of a kind whose errors are alike.
+type failureGroup struct {
+	Kind          ledger.Kind
+	Fingerprint   string // of the dead tasks; "" without any
+	Message       string // of the errors, without the parts that vary
+	Error         string // of the newest task
+	Dead          int64
+	IsMore        bool // there are more dead tasks
+	Retrying      int64
+	IsManyRetry   bool // there may be more retrying tasks
+	First, Last   time.Time
+	Example       ledger.Key
+	Show          template.URL // the query of its tasks, without a state
+	Spark         spark
+	DeadPart      float64 // of the tasks, in percent
+	RetryingPlace float64
+}
+
+func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) error {
+	q := r.URL.Query()
+	d := &failuresData{Kind: ledger.Kind(q.Get("kind")), Tasks: stateCounts{}}
+	v.Data = d
+	if d.Kind != "" && !v.Caller.MayUse(d.Kind) {
+		return invalid("%s may not use this kind", v.Caller.Name())
+	}
+	search := operator.DeadSearch{Kind: d.Kind,
+		AfterFingerprint: q.Get("after_fingerprint"), AfterKind: ledger.Kind(q.Get("after_kind"))}
+	isFirst := search.AfterFingerprint == ""
+	groups, next, err := h.findDead(ctx, v.Caller, search)
+	if err != nil {
+		return err
+	}
+	if next != nil {
+		d.Next = query("kind", d.Kind, "after_fingerprint", next.Fingerprint, "after_kind", next.Kind)
+	}
+	for _, g := range groups {
+		d.Groups = append(d.Groups, &failureGroup{Kind: g.Kind, Fingerprint: g.Fingerprint, Error: g.Error,
+			Dead: g.Tasks, IsMore: g.More, First: g.Oldest, Last: g.Newest, Example: g.Example,
+			Message: normalize(g.Error)})
+	}
+	if err := h.addRetrying(ctx, v, d, isFirst); err != nil {
+		return err
+	}
+	minutes, err := h.readHour(ctx, v.At.UTC().Truncate(time.Minute))
+	if err != nil {
+		return err
+	}
+	for _, g := range d.Groups {
+		g.complete(v.At, minutes)
+	}
+	slices.SortStableFunc(d.Groups, func(a, b *failureGroup) int {
+		return cmp.Compare(b.Dead+b.Retrying, a.Dead+a.Retrying)
+	})
+	return nil
+}
+
+// findDead returns a page of the groups of dead tasks that the caller may read, and the last one if others follow.
+func (h *Handler) findDead(ctx context.Context, c *api.Caller, search operator.DeadSearch) (
+	groups []operator.DeadGroup, last *operator.DeadGroup, err error) {
+	for hasMore := true; hasMore && len(groups) <= pageGroups; {
+		found, more, err := operator.FindDead(ctx, h.config.DB, search)
+		if err != nil {
+			return nil, nil, err
+		}
+		hasMore = more
+		for _, g := range found {
+			search.AfterFingerprint, search.AfterKind = g.Fingerprint, g.Kind
+			if c.MayUse(g.Kind) {
+				groups = append(groups, g)
+			}
+		}
+		if !c.IsLimited() && hasMore { // the last group may be named
+			return groups, &operator.DeadGroup{Fingerprint: search.AfterFingerprint, Kind: search.AfterKind}, nil
+		}
+	}
+	if len(groups) > pageGroups {
+		return groups[:pageGroups], &groups[pageGroups-1], nil
+	}
+	return groups, nil, nil
+}
+
+// addRetrying adds the numbers of tasks, and retrying tasks to the groups. On the first page it adds groups without
+// dead tasks.
+func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isFirst bool) error {
+	counts, err := h.countsOf(ctx, v.Caller)
+	if err != nil {
+		return err
+	}
+	var retrying []ledger.StateCount
+	for _, n := range counts {
+		if d.Kind != "" && n.Kind != d.Kind {
+			continue
+		}
+		d.Tasks.add(n)
+		if n.State == ledger.StateRetrying {
+			retrying = append(retrying, n)
+		}
+	}
+	slices.SortFunc(retrying, func(a, b ledger.StateCount) int { return cmp.Compare(b.Tasks, a.Tasks) })
+	known := map[[2]string]*failureGroup{}
+	for _, g := range d.Groups {
+		known[[2]string{string(g.Kind), g.Message}] = g
+	}
+	for _, n := range retrying[:min(len(retrying), maxRetryingKinds)] {
+		found, next, err := projector.FindTasks(ctx, h.config.DB,
+			projector.Search{Kind: n.Kind, State: ledger.StateRetrying, Limit: maxRetrying})
+		if err != nil {
+			return err
+		}
+		for _, t := range found {
+			key := [2]string{string(t.Kind), normalize(t.Error)}
+			g := known[key]
+			if g == nil {
+				if !isFirst {
+					continue
+				}
+				g = &failureGroup{Kind: t.Kind, Message: key[1], First: t.UpdatedAt}
+				known[key] = g
+				d.Groups = append(d.Groups, g)
+			}
+			g.Retrying++
+			g.IsManyRetry = next != (ledger.Key{})
+			if t.UpdatedAt.Before(g.First) {
+				g.First = t.UpdatedAt
+			}
+			if !t.UpdatedAt.Before(g.Last) {
+				g.Last, g.Error, g.Example = t.UpdatedAt, t.Error, t.Key
+			}
+		}
+	}
+	return nil
+}
+
+// changeGroup releases the dead tasks of a group, or retries or cancels its retrying tasks.
+func (h *Handler) changeGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) (result, error) {
+	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
+	if message := r.PostForm.Get("message"); message != "" {
+		return h.changeRetrying(ctx, r, c, kind, message, reason)
+	}
+	if kind == "" || fingerprint == "" {
+		return result{}, invalid("a kind and a fingerprint are required")
+	}
+	done, err := h.config.API.ReleaseGroup(ctx, c, kind, fingerprint, reason, maxGroup, false)
+	text := fmt.Sprintf("%s of %s released.", tasks(done.Done), kind)
+	if done.Skipped > 0 {
+		text += fmt.Sprintf(" %s moved on before.", tasks(done.Skipped))
+	}
+	return result{done: text}, err
+}
+
+// changeRetrying retries now, or cancels, the retrying tasks of a kind whose errors have a message, as
+// many as one form may change.
+func (h *Handler) changeRetrying(
+	ctx context.Context, r *http.Request, c api.Caller, kind ledger.Kind, message, reason string,
+) (result, error) {
+	i := slices.IndexFunc(acts, func(a act) bool { return string(a.Name) == r.PostForm.Get("act") })
+	d := &bulkData{Kind: kind, State: ledger.StateRetrying, message: message, Reason: reason}
+	switch {
+	case i < 0 || !acts[i].allows(d.State):
+		return result{}, invalid("act must be release, bury or cancel")
+	case kind == "":
+		return result{}, invalid("a kind is required")
+	}
+	d.Act = acts[i]
+	if err := c.MayChange(kind); err != nil {
+		return result{}, err
+	}
+	if err := h.changeAll(ctx, r, c, d); err != nil {
+		return result{}, err
+	}
+	done := map[api.Change]string{api.Release: "released", api.Bury: "buried", api.Cancel: "cancelled"}[d.Act.Name]
+	text := fmt.Sprintf("%s of %s %s.", tasks(d.Changed), kind, done)
+	if d.Skipped > 0 {
+		text += fmt.Sprintf(" %s moved on before.", tasks(d.Skipped))
+	}
+	if d.IsMore {
+		text += " Others are left: " + cmp.Or(d.Problem, "send the form again.")
+	}
+	return result{done: text}, nil
+}
+
+// complete sets the derived fields, and the failures of the kind in the last hour.
+func (g *failureGroup) complete(at time.Time, minutes []projector.KindStats) {
+	g.DeadPart = 100 * float64(g.Dead) / float64(g.Dead+g.Retrying)
+	g.RetryingPlace = 100 - g.DeadPart
+	g.Show = query("kind", g.Kind, "error", longestPart(g.Message))
+	var failed [sparkSteps]float64
+	from := at.UTC().Truncate(time.Minute).Add(time.Minute - sparkSteps*sparkStep)
+	for _, s := range minutes {
+		if s.Kind == g.Kind {
+			failed[min(max(int(s.Minute.Sub(from)/sparkStep), 0), sparkSteps-1)] += float64(s.Failed)
+		}
+	}
+	g.Spark = newSpark("failed attempts of "+string(g.Kind)+" in the last hour", failed[:], failed[:])
+}
+
+// variable is a part of an error that varies from task to task: a quoted text, or words with digits.
+var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|[\pL_]*\d[\pL\d_]*(?:-[\pL_]*\d[\pL\d_]*)*`)
+
+// variablePart stands for a part that varies.
+const variablePart = "•"
+
+// normalize returns an error without its type and without the parts that vary.
+func normalize(text string) string {
+	const most = 400
+	text = text[:min(len(text), most)]
+	return strings.Join(strings.Fields(variable.ReplaceAllString(strings.ToValidUTF8(text, ""), variablePart)), " ")
+}
+
+// longestPart returns the longest part of a normalized error that does not vary, for a search.
+func longestPart(message string) (longest string) {
+	for part := range strings.SplitSeq(message, variablePart) {
+		if part = strings.TrimSpace(part); len(part) > len(longest) {
+			longest = part
+		}
+	}
+	return longest
+}

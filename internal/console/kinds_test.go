@@ -1,0 +1,63 @@
+package console_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// A producer may enqueue tasks of any number of kinds: pages have at most 200 of them, and lead to the others.
+func TestManyKinds(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "zz.last/1"), `{}`)
+	ledgertest.ExecAsOwner(t, s.db, `
+		select taskledger.enqueue('many.k' || i, b::text) from generate_series(1001, 1450) i, generate_series(1, 2) b`)
+	s.project()
+	b := s.as(api.Viewer)
+	count := func(p page) int {
+		return strings.Count(p.content(), "<bdi>many.k") + strings.Count(p.content(), "<bdi>zz.last")
+	}
+	if p := b.get("/"); count(p) != 200 || !strings.Contains(p.body, "251 others") {
+		t.Errorf("the overview has %d kinds", count(p))
+	}
+	seen := 0
+	for _, path := range []string{"/kinds", "/kinds?after_kind=many.k1200", "/kinds?after_kind=many.k1400"} {
+		p := b.get(path)
+		b.want(p, http.StatusOK)
+		seen += count(p)
+		if count(p) > 200 || (count(p) == 200) != strings.Contains(p.body, "More kinds") {
+			t.Errorf("%s has %d kinds", path, count(p))
+		}
+	}
+	if seen != 451 {
+		t.Errorf("the pages of kinds have %d kinds, want 451", seen)
+	}
+	if p := b.get("/tasks?kind=zz.last"); strings.Count(p.body, "<option") > 220 ||
+		!strings.Contains(p.body, "kind: zz.last") || !strings.Contains(p.body, "all kinds") {
+		t.Errorf("the filter has %d options", strings.Count(p.body, "<option"))
+	}
+}
+
+// The numbers of thousands of kinds are read once for many pages. A later page has them while a read takes long.
+func TestNumbersOfManyKindsAreKept(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	ledgertest.ExecAsOwner(t, s.db, "select taskledger.enqueue('many.k' || i, 'a') from generate_series(1, 5000) i")
+	s.project()
+	b := s.as(api.Viewer)
+	b.want(b.get("/tasks"), http.StatusOK, "many.k1000")
+	tx, err := ledgertest.As(t, s.db, ledgertest.Owner).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "lock taskledger.task_count in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	b.want(b.get("/tasks"), http.StatusOK, "many.k1000")
+}

@@ -1,0 +1,80 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/subscribers"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// The page of subscribers shows the lag of the last hour, the rate and the time until all events are passed.
+func TestSubscribersMove(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	owner := ledgertest.As(t, s.db, ledgertest.Owner)
+	ledgertest.ExecAsOwner(t, owner, `
+		select taskledger.enqueue('coupon.send', 'c-' || i) from generate_series(1, 1000) i;
+		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, after_position, origin, recorded_at)
+		select 'subscriber/mails', c.n, '3:3:', c.top, '3', c.top, taskledger_internal.origin(), now() - c.ago
+		  from (values (1, 0, interval '50 minutes'), (2, 480, interval '1 second')) c (n, top, ago);
+		insert into taskledger.moment (at, snapshot, top, bound)
+		select now() - m * interval '1 minute', pg_current_snapshot(), 1000, pg_current_xact_id()
+		  from generate_series(4, 40) m`)
+	b := s.as(api.Viewer)
+	b.want(b.get("/subscribers"), http.StatusOK, "mails", "at most 1,000 events behind in the last hour", "2.0/s",
+		"in 4 min")
+}
+
+// A subscriber is paused, resumed and moved by an admin of all kinds, each with a record of the reason.
+func TestSubscribersAreChanged(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	owner := ledgertest.As(t, s.db, ledgertest.Owner)
+	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "coupon.send/order-1"), `{}`)
+	operator := ledgertest.As(t, s.db, "operator")
+	err := subscribers.Seek(t.Context(), operator, "mails", feed.After(0), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.as(api.Admin)
+	p := b.get("/subscribers")
+	b.want(p, http.StatusOK, "mails", "Pause…", "Seek…")
+	form := url.Values{"csrf": {token(t, p)}, "name": {"mails"}, "reason": {"the mailer is down"}, "act": {"pause"}}
+	b.want(b.post("/subscriber", form), http.StatusOK, "mails is paused.", "Resume…")
+	form.Set("act", "resume")
+	b.want(b.post("/subscriber", form), http.StatusOK, "mails is resumed.", "Pause…")
+	form.Set("act", "seek")
+	form.Set("to", "now")
+	b.want(b.post("/subscriber", form), http.StatusOK, "mails continues at now.", `"behind">2</td>`)
+	var records []string
+	rows, err := owner.Query(t.Context(), `
+		select concat_ws(' ', actor, data->>'action', data->>'reason')
+		  from taskledger.event where kind = 'taskledger.operation' and version = 1 order by position offset 1`)
+	if err == nil {
+		records, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	want := []string{"ada-admin subscriber.pause the mailer is down", "ada-admin subscriber.resume the mailer is down",
+		"ada-admin subscriber.seek the mailer is down"}
+	if err != nil || !slices.Equal(records, want) {
+		t.Errorf("on record: %q, %v, want %q", records, err, want)
+	}
+	form.Set("to", "tomorrow")
+	b.want(b.post("/subscriber", form), http.StatusBadRequest, "the place must be now, beginning, a position or a time")
+	form.Set("to", "2999-01-01T00:00:00Z")
+	b.want(b.post("/subscriber", form), http.StatusBadRequest, "must not be in the future")
+	form.Set("to", "now")
+	form.Set("name", "unknown")
+	b.want(b.post("/subscriber", form), http.StatusNotFound, "there is no such subscriber")
+	form.Set("name", "mails")
+	for _, other := range []*browser{s.as(api.Operator), s.as(api.Admin, "coupon.*")} {
+		form.Set("csrf", token(t, other.get("/")))
+		other.want(other.post("/subscriber", form), http.StatusForbidden)
+	}
+}
