@@ -112,6 +112,7 @@ func (d *delivery) seal() {
 	f := fence{
 		Key: d.job.Key, attempt: d.job.Attempt, version: d.job.run.found, isOnce: d.kind.guarantee == AtMostOnce,
 		worker: p.pool.id, session: sessionHash(d.session.id), number: d.number, begun: time.Now(),
+		offered: d.job.Version, offeredAt: d.job.AvailableAt,
 	}
 	if d.timeout > 0 {
 		f.until = f.begun.Add(d.timeout)
@@ -248,7 +249,7 @@ func (p *gatewayPool) end(a RemoteAttempt, o remoteOutcome) *delivery {
 }
 
 // await waits until the outcome of an attempt is recorded, and returns the state of the task. It returns "" without an
-// error if another outcome was recorded.
+// error if another outcome was recorded, or this one could not be.
 func (d *delivery) await(ctx context.Context) (ledger.State, error) {
 	select {
 	case <-d.ended:
@@ -256,9 +257,8 @@ func (d *delivery) await(ctx context.Context) (ledger.State, error) {
 		return "", ctx.Err()
 	}
 	switch o := d.end.Outcome; {
-	case o == attempt.OutcomeRetried: // it begins again
-		return "", errors.Join(ledger.ErrUnavailable, d.end.Err)
-	case o == attempt.OutcomeFenced, o == attempt.OutcomeInterrupted,
+	case o == attempt.OutcomeRetried, // the ledger decides
+		o == attempt.OutcomeFenced, o == attempt.OutcomeInterrupted,
 		d.outcome.err == nil && o != attempt.OutcomeSucceeded:
 		return "", nil
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,6 +20,8 @@ type fence struct {
 	ledger.Key
 	attempt    ledger.Attempt
 	version    ledger.Version // of the task's last event before the attempt
+	offered    ledger.Version // of the event that made the task available
+	offeredAt  time.Time      // when that was recorded: a restored ledger may have another event of this version
 	isOnce     bool           // AtMostOnce
 	worker     string         // the id that its events have as actor
 	session    string         // hash of the session's name
@@ -29,7 +32,7 @@ type fence struct {
 }
 
 // fenceParts is the number of lines in the text of a fence.
-const fenceParts = 10
+const fenceParts = 12
 
 // macSize is the length of a fence's code: an attacker would need 2^127 requests.
 const macSize = 16
@@ -50,6 +53,7 @@ func (f fence) seal(key []byte, caller string) string {
 	text := strings.Join([]string{
 		f.number, strings.TrimPrefix(f.worker, caller+"-"), f.session, strconv.Itoa(int(f.attempt)),
 		strconv.Itoa(int(f.version)), strconv.FormatInt(f.begun.UnixMilli(), 36), strconv.FormatInt(until, 36), flags,
+		strconv.Itoa(int(f.offered)), strconv.FormatInt(f.offeredAt.UnixMicro(), 36),
 		string(f.Kind), string(f.BizID),
 	}, "\n")
 	return base64.RawURLEncoding.EncodeToString([]byte(text)) + "." +
@@ -72,12 +76,15 @@ func openFence(key []byte, caller, sealed string) (f fence, ok bool) {
 	version, err2 := strconv.Atoi(parts[4])
 	begun, err3 := strconv.ParseInt(parts[5], 36, 64)
 	until, err4 := strconv.ParseInt(parts[6], 36, 64)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+	offered, err5 := strconv.Atoi(parts[8])
+	offeredAt, err6 := strconv.ParseInt(parts[9], 36, 64)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return f, false
 	}
 	f = fence{
-		Key:     ledger.Key{Kind: ledger.Kind(parts[8]), BizID: ledger.BizID(parts[9])},
+		Key:     ledger.Key{Kind: ledger.Kind(parts[10]), BizID: ledger.BizID(parts[11])},
 		attempt: ledger.Attempt(attempt), version: ledger.Version(version), number: parts[0],
+		offered: ledger.Version(offered), offeredAt: time.UnixMicro(offeredAt),
 		worker: caller + "-" + parts[1], session: parts[2], begun: time.UnixMilli(begun),
 		isOnce: strings.Contains(parts[7], "o"), isDeadline: strings.Contains(parts[7], "d"),
 	}

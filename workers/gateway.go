@@ -126,13 +126,13 @@ type RemoteAsk struct {
 	Guarantee Guarantee     // of all kinds
 	Limit     int           // number of tasks
 	Wait      time.Duration // for the first task
-	Received  int64         // RemoteAnswer.Batch of the last answer that the worker has read
+	Received  string        // RemoteAnswer.Batch of the last answer that the worker has read
 	Timeout   time.Duration // of an attempt
 }
 
 // RemoteAnswer contains the tasks for a worker.
 type RemoteAnswer struct {
-	Batch int64
+	Batch string // for RemoteAsk.Received
 	Tasks []RemoteTask
 }
 
@@ -188,6 +188,10 @@ var (
 // Ask returns tasks for a worker of a caller, as soon as there is one. It returns none if the time is up, ctx is done,
 // or another call of the session has begun. It returns a [*GuaranteeError], [ErrStopping], and errors of the database.
 func (g *Gateway) Ask(ctx context.Context, caller string, a RemoteAsk) (RemoteAnswer, error) {
+	received, err := parseBatches(a.Received)
+	if err != nil {
+		return RemoteAnswer{}, err
+	}
 	for {
 		_, err := g.fenceKey(ctx)
 		var p *gatewayPool
@@ -199,7 +203,7 @@ func (g *Gateway) Ask(ctx context.Context, caller string, a RemoteAsk) (RemoteAn
 		}
 		var answer RemoteAnswer
 		if err == nil {
-			answer, err = p.ask(ctx, a)
+			answer, err = p.ask(ctx, a, received)
 		}
 		if !errors.Is(err, errPoolEnded) {
 			return answer, err

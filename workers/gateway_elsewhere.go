@@ -73,16 +73,8 @@ func (g *Gateway) endElsewhere(ctx context.Context, caller string, outcomes []Re
 		}
 	}
 	open, err := g.openAll(ctx, caller, sealed)
-	if err != nil {
-		for i := range sealed {
-			if sealed[i] != "" {
-				states[i].Err = err
-			}
-		}
-		return
-	}
 	var finished []int
-	var requests []ledger.AppendRequest
+	var fences []fence
 	for i, f := range open {
 		switch o := outcomes[i]; {
 		case f.Key != o.Key || f.attempt != o.Attempt:
@@ -91,34 +83,63 @@ func (g *Gateway) endElsewhere(ctx context.Context, caller string, outcomes []Re
 			delete(open, i)
 			g.cut(ctx, f)
 		case o.Err == nil:
-			finished = append(finished, i)
-			requests = append(requests, f.succeeded(f.version, o.Result))
+			finished, fences = append(finished, i), append(fences, f)
 		}
 	}
-	if len(requests) > 0 { // most are short: their start is not recorded
-		for n, r := range ledger.AppendEach(ctx, g.config.DB, requests) {
-			switch i := finished[n]; {
-			case r.Err == nil:
-				states[i].State = ledger.StateSucceeded
-				delete(open, i)
-			case isEndable(r.Err):
-			default:
-				states[i].Err = r.Err
-				delete(open, i)
+	if err == nil && len(fences) > 1 {
+		err = g.finishElsewhere(ctx, open, finished, fences, outcomes, states)
+	}
+	if err != nil {
+		for i := range sealed {
+			if sealed[i] != "" && states[i] == (RemoteState{}) {
+				states[i].Err = err
 			}
 		}
+		return
 	}
 	for i, f := range open {
 		states[i].State, states[i].Err = g.endOne(ctx, f, outcomes[i])
 	}
 }
 
-// isEndable reports whether the attempt may run even though an append at the version before it has failed.
+// finishElsewhere records successes together. It sets the states of those that are recorded, or cannot be, and removes
+// them from open. Others append to the rest meanwhile.
+func (g *Gateway) finishElsewhere(ctx context.Context, open map[int]fence, finished []int, fences []fence,
+	outcomes []RemoteOutcome, states []RemoteState,
+) error {
+	all, err := g.read(ctx, fences)
+	if err != nil {
+		return err
+	}
+	var places []int
+	var requests []ledger.AppendRequest
+	for n, e := range all {
+		if i := finished[n]; e.runs() || e.isNext() {
+			places = append(places, i)
+			requests = append(requests, e.succeeded(e.version, outcomes[i].Result))
+		} else {
+			delete(open, i)
+		}
+	}
+	for n, r := range ledger.AppendEach(ctx, g.config.DB, requests) {
+		i := places[n]
+		switch {
+		case r.Err == nil:
+			states[i].State = ledger.StateSucceeded
+		case isEndable(r.Err):
+			continue
+		default:
+			states[i].Err = r.Err
+		}
+		delete(open, i)
+	}
+	return nil
+}
+
+// isEndable reports whether the attempt may run even though an append has failed.
 func isEndable(err error) bool {
-	var transition *ledger.TransitionError
 	var invalid *ledger.InvalidError // the key occurs twice
-	return ledger.IsConflict(err) || errors.As(err, &transition) || errors.As(err, &invalid) ||
-		errors.Is(err, ledger.ErrUnknownTask)
+	return ledger.IsConflict(err) || errors.As(err, &invalid)
 }
 
 // endOne ends an attempt. It returns "" without an error if the attempt has ended already.

@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
@@ -22,7 +23,7 @@ var elsewhereHeadsSQL string
 // elsewhere is an attempt with the last event of its task.
 type elsewhere struct {
 	fence
-	isFound bool
+	isFound bool // the ledger has the offered event
 	last    ledger.EventType
 	version ledger.Version
 	number  ledger.Attempt
@@ -34,14 +35,15 @@ type elsewhere struct {
 // read reads the last events of tasks.
 func (g *Gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error) {
 	all := make([]elsewhere, len(fences))
-	var kinds, ids, names pgarray.Builder
+	var kinds, ids, names, offered pgarray.Builder
 	for i, f := range fences {
 		all[i].fence = f
 		kinds.Add(string(f.Kind))
 		ids.Add(string(f.BizID))
 		names.Add(f.worker)
+		offered.AddInt(int64(f.offered))
 	}
-	rows, err := g.config.DB.Query(ctx, elsewhereHeadsSQL, kinds.String(), ids.String(), names.String())
+	rows, err := g.config.DB.Query(ctx, elsewhereHeadsSQL, kinds.String(), ids.String(), names.String(), offered.String())
 	if err != nil {
 		return nil, pgerr.Explain("read attempts of another process", err)
 	}
@@ -50,12 +52,13 @@ func (g *Gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error)
 		var e elsewhere
 		var i int
 		var left int64
+		var offeredAt time.Time
 		err := rows.Scan(&i, (*int32)(&e.version), (*string)(&e.last), (*int32)(&e.number), &e.actor, (*int32)(&e.args),
-			&left)
+			&left, pgquery.Micros(&offeredAt))
 		if err != nil {
 			return nil, pgerr.Explain("read attempts of another process", err)
 		}
-		e.fence, e.isFound, e.left = fences[i-1], true, time.Duration(left)*time.Millisecond
+		e.fence, e.isFound, e.left = fences[i-1], offeredAt.Equal(fences[i-1].offeredAt), time.Duration(left)*time.Millisecond
 		all[i-1] = e
 	}
 	return all, pgerr.Explain("read attempts of another process", rows.Err())

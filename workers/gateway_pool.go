@@ -3,6 +3,7 @@ package workers
 import (
 	"container/list"
 	"context"
+	"crypto/rand"
 	"errors"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ type gatewayPool struct {
 	// Constant.
 	gateway *Gateway
 	pool    *Pool
+	process string        // identifies it among the gateways of a caller
 	ended   chan struct{} // closed when run has returned
 
 	addMu sync.Mutex // held while kinds are added or removed
@@ -49,7 +51,7 @@ func (g *Gateway) newPool(caller string) (*gatewayPool, error) {
 	}
 	pool.isGateway = true
 	return &gatewayPool{
-		gateway: g, pool: pool, ended: make(chan struct{}),
+		gateway: g, pool: pool, process: rand.Text()[:8], ended: make(chan struct{}),
 		kinds: make(map[ledger.Kind]*gatewayKind), sessions: make(map[string]*remoteSession),
 		fences: make(map[string]*delivery), over: make(map[string]*delivery),
 	}, nil

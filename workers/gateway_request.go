@@ -9,7 +9,7 @@ import (
 // remoteRequest is a request that waits for tasks. The mutex of the pool guards it.
 type remoteRequest struct {
 	session  *remoteSession
-	received int64
+	received batches
 	timeout  time.Duration
 	kinds    map[*gatewayKind]*list.Element
 	credit   int
@@ -26,8 +26,8 @@ func (r *remoteRequest) signal() {
 }
 
 // ask returns tasks for a request.
-func (p *gatewayPool) ask(ctx context.Context, a RemoteAsk) (RemoteAnswer, error) {
-	r, err := p.begin(a)
+func (p *gatewayPool) ask(ctx context.Context, a RemoteAsk, received batches) (RemoteAnswer, error) {
+	r, err := p.begin(a, received)
 	if err != nil {
 		return RemoteAnswer{}, err
 	}
@@ -50,7 +50,7 @@ func (p *gatewayPool) ask(ctx context.Context, a RemoteAsk) (RemoteAnswer, error
 }
 
 // begin adds a request, and gives it the tasks of answers that may be lost.
-func (p *gatewayPool) begin(a RemoteAsk) (*remoteRequest, error) {
+func (p *gatewayPool) begin(a RemoteAsk, received batches) (*remoteRequest, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isEnded {
@@ -61,19 +61,20 @@ func (p *gatewayPool) begin(a RemoteAsk) (*remoteRequest, error) {
 		s = &remoteSession{id: a.Session, held: make(map[*delivery]struct{})}
 		p.sessions[a.Session] = s
 	}
-	s.worker, s.seenAt, s.batch = a.Worker, time.Now(), max(s.batch, a.Received)
+	read := received.of(p.process)
+	s.worker, s.seenAt, s.batch = a.Worker, time.Now(), max(s.batch, read)
 	if s.request != nil {
 		s.request.isEnded = true
 		s.request.signal()
 		p.close(s.request)
 	}
 	r := &remoteRequest{
-		session: s, received: a.Received, timeout: a.Timeout, kinds: make(map[*gatewayKind]*list.Element, len(a.Kinds)),
+		session: s, received: received, timeout: a.Timeout, kinds: make(map[*gatewayKind]*list.Element, len(a.Kinds)),
 		wake: make(chan struct{}, 1),
 	}
 	s.request = r
 	for _, b := range s.unread {
-		if b.number <= a.Received {
+		if b.number <= read {
 			continue
 		}
 		for _, d := range b.deliveries {
@@ -202,9 +203,9 @@ func (p *gatewayPool) answer(r *remoteRequest) (RemoteAnswer, error) {
 		return RemoteAnswer{}, p.endError()
 	}
 	p.close(r)
-	answer := RemoteAnswer{Batch: r.received}
+	answer := RemoteAnswer{Batch: r.received.String()}
 	if len(r.got) > 0 {
-		answer.Batch = s.batch
+		answer.Batch = r.received.with(batchOf{p.process, s.batch})
 	}
 	for _, d := range r.got {
 		answer.Tasks = append(answer.Tasks, d.task())

@@ -129,9 +129,6 @@ func (c *caller) ask(a wire.Ask) (workers.RemoteAsk, error) {
 	if a.Limit < 1 || a.Limit > maxAsked {
 		return ask, invalid("limit", "must be between 1 and %d, got %d", maxAsked, a.Limit)
 	}
-	if a.Received < 0 {
-		return ask, invalid("received", "must be the batch of an answer, or 0")
-	}
 	if a.Wait != nil {
 		if *a.Wait < 0 || *a.Wait > maxWait.Seconds() {
 			return ask, invalid("wait", "must be between 0 and %d seconds", int(maxWait.Seconds()))

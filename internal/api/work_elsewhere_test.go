@@ -191,7 +191,7 @@ func TestHeartbeatAtAnotherProcess(t *testing.T) {
 		Session: session(1), Holds: []string{tasks["released"].Fence}}), http.StatusOK); n.Released != 1 {
 		t.Errorf("%+v", n)
 	}
-	ask.Session, ask.Received = session(2), 0
+	ask.Session, ask.Received = session(2), ""
 	if again, _ := here.one(ask); again.BizID != "released" || again.Attempt != 2 {
 		t.Errorf("%+v", again)
 	}
@@ -239,4 +239,82 @@ func TestProgressAtAnotherProcess(t *testing.T) {
 	if state := there.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
 		t.Error(state)
 	}
+}
+
+// An answer that one process has sent and the worker has not read is given again by that process, although the worker
+// has read an answer of another process since.
+func TestLostAnswerOfOneProcess(t *testing.T) {
+	t.Parallel()
+	here, there := serveTwice(t, 30*time.Second)
+	none := 0.0
+	ask := askFor(1, "a.b")
+	here.enqueue("a.b/1", `1`)
+	lost, _ := here.one(ask)
+	there.enqueue("a.b/2", `1`)
+	second, got := there.one(ask)
+	ask.Received = got.Batch
+	again, got := here.one(ask)
+	if !again.Again || again.Fence != lost.Fence {
+		t.Errorf("got %+v, want %+v again", again, lost)
+	}
+	ask.Received, ask.Wait = got.Batch, &none
+	for _, s := range []*workServer{there, here} {
+		if got := s.ask(ask); len(got.Tasks) > 0 || got.Batch != ask.Received {
+			t.Errorf("both answers were read, got %+v", got)
+		}
+	}
+	here.end("finish", wire.Finish{AttemptRef: again.Ref()})
+	there.end("finish", wire.Finish{AttemptRef: second.Ref()})
+}
+
+// After a restore that has lost commits, a task may be enqueued again with the key and versions that a fence names.
+// The fence is of the lost events.
+func TestFenceOfLostEvents(t *testing.T) {
+	t.Parallel()
+	here, there := serveWork(t, 30*time.Second), serveWork(t, 30*time.Second) // there: the ledger after the restore
+	here.enqueue("a.b/1", `1`)
+	old, _ := here.one(askFor(1, "a.b"))
+	var key []byte
+	if err := here.owner().QueryRow(t.Context(), "select key from taskledger.fence_key").Scan(&key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.owner().Exec(t.Context(), "insert into taskledger.fence_key (key) values ($1)", key); err != nil {
+		t.Fatal(err)
+	}
+	there.enqueue("a.b/1", `2`)
+	refused := func() {
+		t.Helper()
+		for call, body := range map[string]any{
+			"finish":   wire.Finish{AttemptRef: old.Ref()},
+			"fail":     wire.Fail{AttemptRef: old.Ref(), Error: "old"},
+			"progress": wire.ReportProgress{AttemptRef: old.Ref(), Progress: json.RawMessage(`1`)},
+		} {
+			there.wantEnded(api.Worker, call, body)
+		}
+		many := decode[wire.Tasks[wire.Finished[client.Problem]]](there.server, there.post(api.Worker, "/v1/work:finish",
+			wire.FinishMany{Tasks: []wire.Finish{{AttemptRef: old.Ref()}, {AttemptRef: old.Ref()}}}), http.StatusOK)
+		for _, one := range many.Tasks {
+			if one.Problem == nil || one.Problem.Code != "attempt_ended" {
+				t.Errorf("%+v", one)
+			}
+		}
+		held := decode[wire.Beaten](there.server, there.post(api.Worker, "/v1/work:heartbeat",
+			wire.Heartbeat{Session: session(1), Holds: []string{old.Fence}}), http.StatusOK)
+		if len(held.Ended) != 1 || held.Ended[0].Reason != "unknown" {
+			t.Errorf("%+v", held)
+		}
+		released := decode[wire.Released](there.server, there.post(api.Worker, "/v1/work:release",
+			wire.Release{Session: session(1), Holds: []string{old.Fence}}), http.StatusOK)
+		if released.Released != 0 {
+			t.Errorf("%+v", released)
+		}
+	}
+	refused()
+	task, _ := there.one(askFor(1, "a.b"))
+	if string(task.Args) != `2` || task.Attempt != 1 {
+		t.Errorf("%+v", task)
+	}
+	there.awaitStart("a.b/1")
+	refused()
+	there.end("finish", wire.Finish{AttemptRef: task.Ref()})
 }

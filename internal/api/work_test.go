@@ -86,8 +86,8 @@ func TestLostAnswer(t *testing.T) {
 	s.enqueue("a.b/1", `1`)
 	ask := askFor(1, "a.b")
 	first, got := s.one(ask)
-	again, gotAgain := s.one(ask) // received is still 0
-	if !again.Again || again.Fence != first.Fence || gotAgain.Batch <= got.Batch {
+	again, gotAgain := s.one(ask) // received is still ""
+	if !again.Again || again.Fence != first.Fence || gotAgain.Batch == got.Batch {
 		t.Errorf("%+v, then %+v", got, gotAgain)
 	}
 	none := 0.0
@@ -441,7 +441,9 @@ func TestBadWork(t *testing.T) {
 		{call: "", body: ask(`"kinds":["a"],"protocol":"0.9"`), field: "protocol", has: "upgrade the client"},
 		{call: "", body: ask(`"kinds":["a"],"protocol":"one"`), field: "protocol"},
 		{call: "", body: ask(`"kinds":["a"],"timeout":0.5`), field: "timeout"},
-		{call: "", body: ask(`"kinds":["a"],"received":-1`), field: "received"},
+		{call: "", body: ask(`"kinds":["a"],"received":"x"`), field: "received"},
+		{call: "", body: ask(`"kinds":["a"],"received":"x.1~y.-1"`), field: "received"},
+		{call: "", body: ask(`"kinds":["a"],"received":"` + strings.Repeat("x", 1001) + `.1"`), field: "received"},
 		{call: "", body: ask(`"kinds":["a"],"credit":1`), field: "credit"},
 		{call: "", body: `{"worker":"w","session":"short","kinds":["a"],"limit":1}`, field: "session"},
 		{call: "", body: `{"worker":"w","session":"0123456789abcdef","kinds":["a"],"limit":0}`, field: "limit"},

@@ -32,7 +32,7 @@ type server struct {
 	queue   []wire.Task
 	given   map[string]wire.Task // by fence, until the outcome
 	held    map[string]int       // tasks that a session holds
-	batches map[string]int64     // by session
+	batches map[string]int       // by session
 	asking  map[string]int       // calls at a time, by session
 	wake    chan struct{}        // closed when queue grows
 	faults  []string             // violations of the protocol
@@ -65,7 +65,7 @@ type reply struct {
 
 func newServer() *server {
 	s := &server{
-		given: map[string]wire.Task{}, held: map[string]int{}, batches: map[string]int64{},
+		given: map[string]wire.Task{}, held: map[string]int{}, batches: map[string]int{},
 		asking: map[string]int{}, wake: make(chan struct{}), answers: map[string][]reply{}, ended: map[string]string{},
 	}
 	s.http = httptest.NewServer(s)
@@ -210,8 +210,12 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, text json.RawMessag
 		s.asking[body.Session]--
 		s.mu.Unlock()
 	}()
-	if last := s.batches[body.Session]; body.Received > last {
-		s.fault("received is %d, and the last batch %d", body.Received, last)
+	last, isBatch := s.batches[body.Session], false
+	for n := 0; n <= last && !isBatch; n++ {
+		isBatch = body.Received == batchOf(n)
+	}
+	if !isBatch {
+		s.fault("received is %q, and the last batch %q", body.Received, batchOf(last))
 	}
 	s.calls = append(s.calls, call{name: "ask", session: body.Session, body: text, at: time.Now()})
 	tasks := s.unread(body)
@@ -242,13 +246,13 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, text json.RawMessag
 		}
 		s.mu.Lock()
 	}
-	answer := wire.Asked{Protocol: "1.1", Batch: s.batches[body.Session], HeartbeatEvery: beatEvery.Seconds(),
+	answer := wire.Asked{Protocol: "1.1", Batch: batchOf(s.batches[body.Session]), HeartbeatEvery: beatEvery.Seconds(),
 		Tasks: tasks}
 	if tasks == nil {
 		answer.Tasks = []wire.Task{}
 	} else {
 		s.batches[body.Session]++
-		answer.Batch++
+		answer.Batch = batchOf(s.batches[body.Session])
 		for _, t := range tasks {
 			s.given[t.Fence] = t
 		}
@@ -264,9 +268,17 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, text json.RawMessag
 	s.answer(w, answer)
 }
 
+// batchOf returns the text of the n-th answer with tasks of a session. It has no order that a client could use.
+func batchOf(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("b.%d~a.1", n)
+}
+
 // unread returns the tasks of lost answers, or all at work if the scenario repeats them. The server is locked.
 func (s *server) unread(body wire.Ask) (tasks []wire.Task) {
-	if body.Received == s.batches[body.Session] && !s.again {
+	if body.Received == batchOf(s.batches[body.Session]) && !s.again {
 		return nil
 	}
 	s.again = false

@@ -20,7 +20,7 @@ type Ask struct {
 	Limit     int    `json:"limit"` // how many more tasks the worker takes now, 1 to 100
 	// Wait is the number of seconds to wait for a first task, 0 to 50. Default: 20.
 	Wait     *float64 `json:"wait,omitempty"`
-	Received int64    `json:"received,omitempty"` // Asked.Batch of the last answer that the worker has read
+	Received string   `json:"received,omitempty"` // Asked.Batch of the last answer that the worker has read
 	// Timeout is the number of seconds that an attempt may take, 1 to 86400. Default: 900.
 	Timeout  float64 `json:"timeout,omitempty"`
 	Protocol string  `json:"protocol,omitempty"` // Default: "1.0".
@@ -29,7 +29,7 @@ type Ask struct {
 // Asked is the answer to an [Ask].
 type Asked struct {
 	Protocol       string  `json:"protocol"` // of the server
-	Batch          int64   `json:"batch"`    // for Ask.Received
+	Batch          string  `json:"batch"`    // for Ask.Received
 	HeartbeatEvery float64 `json:"heartbeat_every"`
 	Tasks          []Task  `json:"tasks"`
 }

@@ -129,14 +129,14 @@ export class Worker<C = undefined> {
   private async ask(): Promise<void> {
     const { signal } = this.stopping;
     const wait = this.options.wait ?? 20;
-    for (let received = 0; !signal.aborted; ) {
+    for (let received = ""; !signal.aborted; ) {
       await turn();
       const free = Math.min(this.slots - this.running, 4 * this.slots - this.work.size);
       if (free <= 0) {
         await new Promise<void>((resolve) => { this.wake = resolve; });
         continue;
       }
-      const answer = await this.api.repeat<{ batch: number; heartbeat_every: number; tasks: WireTask[] }>("/v1/work", {
+      const answer = await this.api.repeat<{ batch: string; heartbeat_every: number; tasks: WireTask[] }>("/v1/work", {
         body: {
           worker: this.name, session: this.session, kinds: [...this.handlers.keys()], guarantee: this.guarantee,
           limit: Math.min(free, 100), wait, received, timeout: this.options.timeout ?? 900, protocol: "1.0",

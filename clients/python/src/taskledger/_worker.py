@@ -182,7 +182,7 @@ class Worker:
         self.stop()
 
     def _ask(self) -> None:
-        received = 0
+        received = ""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._free() > 0 or self._stopping.is_set())
