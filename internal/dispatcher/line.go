@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -31,11 +32,16 @@ const (
 	linePatience    = 200 * time.Millisecond
 	minLinePatience = 10 * time.Millisecond
 	lineRetry       = time.Second
+	// lineStall is how long a stopped process, or one that is cut off, can hold the lock of the turns.
+	lineStall = 5 * time.Second
 	// lineCursorEvery is the least time between two cursor rows after pages with order keys, and linePlainEvery after
 	// other pages.
 	lineCursorEvery = 250 * time.Millisecond
 	linePlainEvery  = 30 * time.Second
 )
+
+// pointTurns is reached in the transaction that gives turns, before its commit.
+const pointTurns = "dispatcher.turns"
 
 // lines gives the tasks in line their turns: see [ledger.EnqueueOptions].OrderKey. It follows the events of the ledger
 // and advances each line in which an event may have ended a turn, or is of a task that lined up.
@@ -161,7 +167,8 @@ func (l *lines) advance(ctx context.Context, keys []string, patience time.Durati
 // advanceGroup advances lines in a transaction.
 func (l *lines) advanceGroup(ctx context.Context, keys []string, patience time.Duration) error {
 	begin := "begin isolation level read committed; set local lock_timeout to " +
-		strconv.FormatInt(patience.Milliseconds(), 10)
+		strconv.FormatInt(patience.Milliseconds(), 10) + "; set local idle_in_transaction_session_timeout to " +
+		strconv.FormatInt(lineStall.Milliseconds(), 10)
 	var positions []ledger.Position
 	err := pgx.BeginTxFunc(ctx, l.db, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, advanceLinesSQL, pgarray.Of(keys...), int64(maxContent))
@@ -181,6 +188,7 @@ func (l *lines) advanceGroup(ctx context.Context, keys []string, patience time.D
 			}
 			return nil
 		})
+		fault.Point(pointTurns)
 		return err
 	})
 	if err != nil {

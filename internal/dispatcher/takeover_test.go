@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"context"
 	"os"
+	"os/signal"
 	"sync"
 	"syscall"
 	"testing"
@@ -11,15 +12,28 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/dispatcher"
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
 
+// stopsInTurn is the program of a dispatcher that stops itself, as by SIGSTOP, in the transaction of its first turns.
+const stopsInTurn = "stops in turn"
+
 // program is a child process that is a dispatcher.
-func program(string) servicetest.Program {
+func program(name string) servicetest.Program {
 	return func(ctx context.Context, db *pgxpool.Pool) error {
+		if name == stopsInTurn {
+			fault.Set("dispatcher.turns", sync.OnceFunc(func() {
+				continued := make(chan os.Signal, 1)
+				signal.Notify(continued, syscall.SIGCONT)
+				servicetest.ReportBegun()
+				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+				<-continued // the call may return before the process has stopped
+			}))
+		}
 		nc, err := stream.Connect(os.Getenv("NATS_URL"))
 		if err != nil {
 			return err

@@ -180,7 +180,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/internal/dispatcher",
-		may: []string{"/ledger", "/internal/feed", "/internal/dispatch", "/internal/local",
+		may: []string{"/ledger", "/internal/fault", "/internal/feed", "/internal/dispatch", "/internal/local",
 			"/internal/only", "/internal/copies", "/internal/lease", "/internal/loglimit", "/internal/loop",
 			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats, xSync},
 		reason: "a service of its own: it gives out tasks, and does not depend on how workers run them",
