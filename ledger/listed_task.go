@@ -13,6 +13,7 @@ type ListedTask struct {
 	Failures   int       `json:"failures"`
 	Priority   Priority  `json:"priority"`            // by which the task is ordered: 1 to 4
 	Partition  string    `json:"partition,omitempty"` // of its last event
+	OrderKey   string    `json:"order_key,omitempty"` // of its last event
 	EnqueuedAt time.Time `json:"enqueued_at"`
 	UpdatedAt  time.Time `json:"updated_at"`
 	Error      string    `json:"error,omitempty"` // of its last failed or buried event

@@ -273,6 +273,8 @@ create index event_line_xid on taskledger.event (xid, order_key, position) where
 create index event_turn on taskledger.event (order_key, position)
  where order_key is not null and type = 'released' and starts_with(data::text, '{"reason":"turn"');
 create index event_line_dead on taskledger.event (position) where order_key is not null and type = 'buried';
+create index event_line_scheduled on taskledger.event (order_key, position)
+ where order_key is not null and type = 'scheduled';
 
 -- The snoozes of less than a second: internal/operator/sql/snoozed.sql.
 create index event_short_snooze on taskledger.event (position)

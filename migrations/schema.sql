@@ -8598,6 +8598,8 @@ CREATE INDEX event_line ON taskledger.event USING btree (order_key, "position") 
 
 CREATE INDEX event_line_dead ON taskledger.event USING btree ("position") WHERE ((order_key IS NOT NULL) AND (type = 'buried'::taskledger.event_type));
 
+CREATE INDEX event_line_scheduled ON taskledger.event USING btree (order_key, "position") WHERE ((order_key IS NOT NULL) AND (type = 'scheduled'::taskledger.event_type));
+
 CREATE INDEX event_line_xid ON taskledger.event USING btree (xid, order_key, "position") WHERE (type = 'lined_up'::taskledger.event_type);
 
 CREATE INDEX event_long ON taskledger.event USING btree (kind, biz_id, type, version) WHERE (version > 64);

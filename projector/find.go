@@ -61,14 +61,14 @@ func FindTasks(ctx context.Context, db ledger.DB, s Search) (found []ledger.List
 				found = append(found, t)
 			}
 			if len(found) == s.Limit {
-				return found, s.After, nil
+				return found, s.After, addOrderKeys(ctx, db, found)
 			}
 		}
 		if walked < read {
-			return found, ledger.Key{}, nil
+			return found, ledger.Key{}, addOrderKeys(ctx, db, found)
 		}
 	}
-	return found, s.After, nil
+	return found, s.After, addOrderKeys(ctx, db, found)
 }
 
 func (s Search) validate() error {

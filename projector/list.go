@@ -45,11 +45,14 @@ type Filter struct {
 	From   time.Time // only tasks enqueued at this time or later, by the database's clock. Default: all.
 	To     time.Time // only tasks enqueued before this time. Default: all.
 	// Walk is the maximum number of events that the call reads; with Tag, of tasks with the tag. It is ignored for
-	// exceptional states without Tag, for which there is an index. Default: 100,000, the maximum; with Tag, a tenth of
-	// it.
+	// exceptional states without Tag, for which there is an index. Default: 100,000, the maximum; with Tag or OrderKey,
+	// a tenth of it.
 	Walk int
 	// Partition of the task, as of its last event. Default: all.
 	Partition string
+	// OrderKey of the task. The tasks of the line are listed by their places, the last lined up or scheduled first.
+	// Default: all.
+	OrderKey string
 	// Worker is the beginning of the name of the worker that recorded the last event. A running task is found by the
 	// worker that runs it. Default: all.
 	Worker string
@@ -87,6 +90,9 @@ func (f Filter) validate() error {
 			Rule: "must not be after " + f.To.Format(time.RFC3339Nano) + ", where the range ends"}
 	case ledger.CheckPartition(f.Partition) != nil:
 		return ledger.CheckPartition(f.Partition)
+	case len(f.OrderKey) > maxTag || !utf8.ValidString(f.OrderKey) || strings.ContainsRune(f.OrderKey, 0):
+		return &ledger.InvalidError{Field: "order_key", Value: f.OrderKey,
+			Rule: fmt.Sprintf("must be UTF-8 without NUL, at most %d bytes", maxTag)}
 	case f.After < 0:
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}
@@ -144,6 +150,9 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
 	if f.Walk == 0 {
 		f.Walk = maxWalk
 	}
+	if f.OrderKey != "" {
+		return f.readLine(ctx, db)
+	}
 	sql, tag, walks := listNewestSQL, f.tagPattern(), true
 	var after ledger.Position
 	switch isTagged, err := f.isTagged(ctx, db); {
@@ -160,8 +169,7 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
 			return nil, 0, err
 		}
 	}
-	args := []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit), f.Prefix, f.Actor, tag, f.Error,
-		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn), f.Partition, f.Worker}
+	args := f.args(tag)
 	if walks {
 		args = append(args, int64(f.Walk), int64(after))
 	}
@@ -173,12 +181,17 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
 		return nil, 0, pgerr.Explain("read tasks", err)
 	}
 	if n := len(found); n > 0 && found[n-1].Version == 0 { // the place that the walk reached
-		return found[:n-1], found[n-1].Position, nil
+		found, next = found[:n-1], found[n-1].Position
+	} else if n == f.Limit {
+		next = found[n-1].Position
 	}
-	if len(found) == f.Limit {
-		next = found[f.Limit-1].Position
-	}
-	return found, next, nil
+	return found, next, addOrderKeys(ctx, db, found)
+}
+
+// args returns the parameters that all statements have.
+func (f Filter) args(tag string) []any {
+	return []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit), f.Prefix, f.Actor, tag, f.Error,
+		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn), f.Partition, f.Worker}
 }
 
 // narrow makes f begin where its range of time ends in the ledger, and returns the position after which the range
@@ -201,9 +214,14 @@ func (f Filter) isTagged(ctx context.Context, db ledger.DB) (bool, error) {
 }
 
 func scanTask(row pgx.CollectableRow) (t ledger.ListedTask, err error) {
-	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard),
+	err = row.Scan(columnsOf(&t)...)
+	return t, err
+}
+
+// columnsOf returns where the columns of a listed task are scanned to.
+func columnsOf(t *ledger.ListedTask) []any {
+	return []any{(*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard),
 		(*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
 		pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt),
-		(*int)(&t.Priority), &t.Partition)
-	return t, err
+		(*int)(&t.Priority), &t.Partition}
 }

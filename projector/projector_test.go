@@ -75,7 +75,7 @@ func check(tb testing.TB, pool *pgxpool.Pool) {
 			Key: want.Key, Shard: want.Shard, State: want.State, Version: want.Version, Attempt: want.Attempt,
 			Failures: want.Failures, EnqueuedAt: want.EnqueuedAt, UpdatedAt: want.UpdatedAt, Error: want.Error,
 			Fingerprint: want.Fingerprint, DueAt: want.DueAt, Priority: want.Priority.Level(),
-			Partition: want.Partition,
+			Partition: want.Partition, OrderKey: want.OrderKey,
 		}, have); diff != "" {
 			tb.Errorf("%s (-fold +table):\n%s", have.Key, diff)
 		}

@@ -41,8 +41,9 @@ func TestTasksByTag(t *testing.T) {
 	all, limited := as("all"), as("limited", "b")
 	const tag = "vip & co"
 	vip := []string{tag}
-	_, err = all.EnqueueMany(t.Context(), []client.NewTask{{Kind: "a", BizID: "1", Tags: vip}, {Kind: "a", BizID: "2"},
-		{Kind: "a", BizID: "3", Tags: vip}, {Kind: "b", BizID: "4", Tags: vip}})
+	_, err = all.EnqueueMany(t.Context(), []client.NewTask{{Kind: "a", BizID: "1", Tags: vip},
+		{Kind: "a", BizID: "2", OrderKey: "customer/17"}, {Kind: "a", BizID: "3", Tags: vip},
+		{Kind: "b", BizID: "4", Tags: vip}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,6 +71,7 @@ func TestTasksByTag(t *testing.T) {
 		"kind":      {client: all, filter: client.TaskFilter{Tag: tag, Kind: "b"}, want: []ledger.BizID{"4"}},
 		"state":     {client: all, filter: client.TaskFilter{Tag: tag, State: ledger.StateDead}, want: nil},
 		"one each":  {client: all, filter: client.TaskFilter{Tag: tag, Limit: 1}, want: []ledger.BizID{"4", "3", "1"}},
+		"line":      {client: all, filter: client.TaskFilter{OrderKey: "customer/17"}, want: []ledger.BizID{"2"}},
 		"no such":   {client: all, filter: client.TaskFilter{Tag: "vip"}, want: nil},
 		"one kind":  {client: limited, filter: client.TaskFilter{Tag: tag}, want: []ledger.BizID{"4"}},
 		"all tasks": {client: all, filter: client.TaskFilter{}, want: []ledger.BizID{"4", "3", "2", "1"}},

@@ -60,6 +60,7 @@ type TaskFilter struct {
 	State     ledger.State // Default: all states.
 	Tag       string       // one of the tags of the task. Default: all tasks.
 	Partition string       // Default: all partitions.
+	OrderKey  string       // the tasks of a line, the last one first. Default: all tasks.
 	After     string       // List.Next of the previous page. Default: the last task that was enqueued.
 	Limit     int          // maximum number of tasks, at most 1000. Default: 100.
 }

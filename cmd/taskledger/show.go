@@ -17,7 +17,7 @@ import (
 
 // showFlags are the options of show. Each object takes some of them.
 type showFlags struct {
-	kind, state, prefix, actor, tag, err, partition string
+	kind, state, prefix, actor, tag, err, partition, orderKey string
 
 	since, until pointInTime
 	all          bool
@@ -122,6 +122,7 @@ func (f *showFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.prefix, "biz-id", "", "only tasks whose biz_id begins with this `prefix`")
 	flags.StringVar(&f.actor, "actor", "", "only tasks that this actor enqueued")
 	flags.StringVar(&f.partition, "partition", "", "only tasks of this partition")
+	flags.StringVar(&f.orderKey, "order-key", "", "only tasks with this order key, the last in line first")
 	flags.StringVar(&f.tag, "tag", "", "only tasks that were enqueued with this tag")
 	flags.StringVar(&f.err, "error", "", "only tasks whose error contains this `text`")
 	flags.Var(&f.since, "since", "only tasks enqueued at this time or later: a time, or an age such as 2h")
@@ -132,7 +133,7 @@ func (f *showFlags) add(cmd *cobra.Command) {
 	flags.Var(&f.asOf, "as-of", "one task as it was then (default: now)")
 	flags.StringVar(&f.subscriber, "subscriber", "",
 		"the events that the subscriber with this `name` has parked or leaves out")
-	refuseZero(flags, "kind", "state", "actor", "tag", "partition", "error", "limit", "subscriber")
+	refuseZero(flags, "kind", "state", "actor", "tag", "partition", "order-key", "error", "limit", "subscriber")
 }
 
 // check reports arguments and options that the object does not take.
@@ -224,7 +225,7 @@ func (f showFlags) filter(after ledger.Position) projector.Filter {
 	now := time.Now()
 	return projector.Filter{
 		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Limit: f.limit, After: after,
-		Prefix: f.prefix, Actor: f.actor, Tag: f.tag, Partition: f.partition,
+		Prefix: f.prefix, Actor: f.actor, Tag: f.tag, Partition: f.partition, OrderKey: f.orderKey,
 		Error: f.err, From: f.since.at(now), To: f.until.at(now),
 		IsWithoutOwn: !f.all && f.kind == "",
 	}

@@ -33,7 +33,8 @@ Of one task, show the state, now or in the past, from its events. It does not ne
 			"  taskledger show task coupon.send order-17 --as-of 2026-11-17T09:00:00Z",
 		limit: 50, maxLimit: projector.MaxList,
 		flags: []string{
-			"kind", "state", "biz-id", "actor", "tag", "partition", "error", "since", "until", "all", "utc", "local",
+			"kind", "state", "biz-id", "actor", "tag", "partition", "order-key", "error", "since", "until", "all",
+			"utc", "local",
 		},
 		flagsOfOne: []string{"as-of"},
 		list:       listTasks,

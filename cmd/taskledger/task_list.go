@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,16 +31,24 @@ func listTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) err
 		return err
 	}
 	if err := printList(a, taskPage{tasks, next}, tasks, func(w io.Writer) {
-		t := newTable([]any{"kind", "biz_id", "state", "priority", "partition", "attempt", "enqueued", "updated",
-			"error"}, 6, 7, 8)
+		header, numbers := []any{"kind", "biz_id", "state", "priority", "partition"}, []int{6, 7, 8}
+		hasLines := slices.ContainsFunc(tasks, func(t ledger.ListedTask) bool { return t.OrderKey != "" })
+		if hasLines {
+			header, numbers = append(header, "order key"), []int{7, 8, 9}
+		}
+		t := newTable(append(header, "attempt", "enqueued", "updated", "error"), numbers...)
 		for _, task := range tasks {
 			priority := "" // normal
 			if task.Priority != ledger.PriorityNormal {
 				priority = task.Priority.String()
 			}
-			t.AppendRow(table.Row{plain(string(task.Kind)), plain(string(task.BizID)), painted(task.State), priority,
-				plain(task.Partition), task.Attempt,
-				f.time(task.EnqueuedAt), f.time(task.UpdatedAt), shorten(task.Error, 60)})
+			row := table.Row{plain(string(task.Kind)), plain(string(task.BizID)), painted(task.State), priority,
+				plain(task.Partition)}
+			if hasLines {
+				row = append(row, plain(task.OrderKey))
+			}
+			t.AppendRow(append(row, task.Attempt, f.time(task.EnqueuedAt), f.time(task.UpdatedAt),
+				shorten(task.Error, 60)))
 		}
 		renderTable(w, t)
 	}); err != nil {

@@ -74,7 +74,7 @@ func TestPlansOfPages(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/?range=7d&by=kind", "/find?q=x", "/find?q=a/x", "/tasks",
 		"/tasks?prefix=x", "/tasks?state=dead", "/tasks?state=running",
-		"/tasks?tag=vip", "/tasks?tag=vip&kind=a&state=dead&prefix=x",
+		"/tasks?line=customer/17", "/tasks?tag=vip", "/tasks?tag=vip&kind=a&state=dead&prefix=x",
 		"/task?" + keyOf(k), "/failures", "/kinds", "/kind?name=a&range=24h", "/workers", "/schedules",
 		"/subscribers", "/events",
 		"/events?prefix=a/x&type=failed&actor=b&before=100", "/system"} {

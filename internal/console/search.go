@@ -23,23 +23,25 @@ type search struct {
 	Actor     string // of the first event
 	Worker    string // that recorded the last event: the beginning of its name
 	Partition string
+	Line      string // the order key
 	Since     string // a duration such as 90m or 3d: only tasks enqueued since then
 }
 
 // searchKeys are the words before a colon in the search box. A word without one begins a biz_id.
-var searchKeys = []string{"kind", "state", "error", "actor", "worker", "tag", "partition", "since", "prefix"}
+var searchKeys = []string{"kind", "state", "error", "actor", "worker", "tag", "partition", "line", "since", "prefix"}
 
 // newSearch returns the search in the parameters of a page.
 func newSearch(q url.Values) search {
 	return search{Kind: ledger.Kind(q.Get("kind")), State: ledger.State(q.Get("state")), Prefix: q.Get("prefix"),
 		Tag: q.Get("tag"), Error: q.Get("error"), Actor: q.Get("actor"), Worker: q.Get("worker"),
-		Partition: q.Get("partition"), Since: q.Get("since")}
+		Partition: q.Get("partition"), Line: q.Get("line"), Since: q.Get("since")}
 }
 
 // Fields returns the parameters of a search: their names and values in turn.
 func (s search) Fields() []any {
 	return []any{"kind", s.Kind, "state", s.State, "prefix", s.Prefix, "tag", s.Tag, "error", s.Error,
-		"actor", s.Actor, "worker", s.Worker, "partition", s.Partition, "since", s.Since}
+		"actor", s.Actor, "worker", s.Worker, "partition", s.Partition, "line", s.Line,
+		"since", s.Since}
 }
 
 // Hidden returns the parameters that are set, as fields of a form.
@@ -75,6 +77,8 @@ func (s search) with(name, value string) search {
 		s.Worker = value
 	case "partition":
 		s.Partition = value
+	case "line":
+		s.Line = value
 	case "since":
 		s.Since = value
 	}
@@ -112,13 +116,13 @@ func splitWords(text string) []string {
 
 // isOnlyKey reports whether the search has only parameters that [projector.FindTasks] and acts on all tasks know.
 func (s search) isOnlyKey() bool {
-	return cmp.Or(s.Tag, s.Error, s.Actor, s.Worker, s.Partition, s.Since) == ""
+	return cmp.Or(s.Tag, s.Error, s.Actor, s.Worker, s.Partition, s.Line, s.Since) == ""
 }
 
 // filter returns the search as a filter of the tasks that were enqueued before a position.
 func (s search) filter(at time.Time, after ledger.Position) (projector.Filter, error) {
 	f := projector.Filter{Kind: s.Kind, State: s.State, Prefix: s.Prefix, Tag: s.Tag, Error: s.Error, Actor: s.Actor,
-		Worker: s.Worker, Partition: s.Partition, After: after, Limit: pageTasks, Walk: walk}
+		Worker: s.Worker, Partition: s.Partition, OrderKey: s.Line, After: after, Limit: pageTasks, Walk: walk}
 	if s.Tag != "" {
 		f.Walk = walkTagged
 	}

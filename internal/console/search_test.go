@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // The words of the search box become parameters of the address, beside those that are there.
@@ -24,6 +25,7 @@ func TestSearchBox(t *testing.T) {
 		"kind:coupon.send state:available": "kind=coupon.send&state=available",
 		"tag:vip actor:shop":               "actor=shop&state=dead&tag=vip",
 		"partition:tenant-7":               "partition=tenant-7&state=dead",
+		"line:customer/17":                 "line=customer%2F17&state=dead",
 		"worker:shop-1 actor:a":            "actor=a&state=dead&worker=shop-1",
 	} {
 		p := b.get("/tasks?state=dead&q=" + url.QueryEscape(text))
@@ -37,6 +39,19 @@ func TestSearchBox(t *testing.T) {
 		t.Error("the page offers an act on all tasks of a filter that the act does not know")
 	}
 	b.want(b.get("/tasks?partition=tenant-7"), http.StatusOK, "No task matches", "partition: tenant-7")
+	for _, id := range []string{"1", "2"} {
+		_, err := ledger.Enqueue(t.Context(), s.db, ledger.Key{Kind: "invoice.send", BizID: ledger.BizID(id)}, nil,
+			&ledger.EnqueueOptions{OrderKey: "customer/<17>"})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.project()
+	p = b.get("/tasks?line=customer%2F%3C17%3E")
+	b.want(p, http.StatusOK, "2 tasks wait in line customer/&lt;17&gt;.", "line: customer/&lt;17&gt;",
+		`href="/tasks?line=customer%2F%3C17%3E" title="Line"`, "The last in line first")
+	b.want(b.get("/tasks?line=customer%2F%3C17%3E&state=in_line"), http.StatusOK, "invoice.send")
+	b.want(b.get("/tasks?line=customer"), http.StatusOK, "No task matches")
 	b.want(b.get("/tasks?state=dead&error=mailer"), http.StatusOK, "No task matches", "Clear the search")
 	b.want(b.get("/tasks?state=dead"), http.StatusOK, `Dead<small>4</small>`)
 }

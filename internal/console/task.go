@@ -115,7 +115,7 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 		return err
 	}
 	if !d.IsPast {
-		source := explain.Source{DB: h.config.DB, Counts: h.readCounts}
+		source := explain.Source{DB: h.config.DB, Counts: h.readCounts, MayName: v.Caller.MayUse}
 		if d.Why, err = source.State(ctx, d.Task); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/explain"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
@@ -44,6 +45,7 @@ type tasksData struct {
 	Bulk   []act        // that can be applied to all tasks of the filter
 	Narrow template.URL // the query that all tasks of the page match, for which there is Bulk; "": none
 	Words  []string     // that the search box completes
+	InLine string       // how many tasks wait in the line of the search, and which task has its turn
 }
 
 // tab is a state with its number of tasks.
@@ -76,6 +78,12 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 	inState, err := h.addTabs(ctx, v, d)
 	if err != nil {
 		return err
+	}
+	if d.Line != "" {
+		source := explain.Source{DB: h.config.DB, MayName: v.Caller.MayUse}
+		if d.InLine, err = source.Line(ctx, d.Line); err != nil {
+			return err
+		}
 	}
 	isExceptional := d.State != "" && d.State.Exceptional()
 	isMany := isExceptional && inState > maxSorted
@@ -130,7 +138,7 @@ func (h *Handler) readNewest(ctx context.Context, r *http.Request, v *view, d *t
 	if err != nil {
 		return err
 	}
-	if isMany && d.Tag == "" {
+	if isMany && d.Tag == "" && d.Line == "" {
 		f.State = ""
 	}
 	f.IsWithoutOwn = d.Kind == "" && d.State == ""

@@ -30,6 +30,8 @@ type Source struct {
 	DB ledger.DB
 	// Counts returns the numbers of tasks by kind and state. Default: [projector.ReadCounts].
 	Counts func(context.Context) ([]ledger.StateCount, error)
+	// MayName reports whether a sentence may name another task of this kind. Default: each may be named.
+	MayName func(ledger.Kind) bool
 }
 
 // State returns why a task does not begin or does not end, or why it is dead, and whether another run follows it. It

@@ -87,4 +87,22 @@ func TestPlaceInLine(t *testing.T) {
 	ledgertest.Append(t, users, key(0), ledger.EventSucceeded)
 	advance()
 	mustBe(3, `It is second in line customer/17\. line\.step/2 has had its turn .*`)
+	line := func(orderKey, want string, s explain.Source) {
+		t.Helper()
+		s.DB = users
+		text, err := s.Line(t.Context(), orderKey)
+		if err != nil || !regexp.MustCompile("^"+want+"$").MatchString(text) {
+			t.Errorf("line %s: %q, %v, want %q", orderKey, text, err, want)
+		}
+	}
+	const many = `More than 1,000 tasks wait in line customer/17\. `
+	line("customer/17", many+`line\.step/2 has had its turn .*`, explain.Source{})
+	line("customer/18", "", explain.Source{})
+	hidden := explain.Source{MayName: func(ledger.Kind) bool { return false }}
+	line("customer/17", many+"A task of another kind has had its turn .*", hidden)
+	o := &ledger.EnqueueOptions{OrderKey: `a"b`}
+	if _, err := ledger.Enqueue(t.Context(), users, key(2000), nil, o); err != nil {
+		t.Fatal(err)
+	}
+	line(`a"b`, `1 task waits in line a"b\.`, explain.Source{})
 }

@@ -12,52 +12,98 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/line_before.sql
-var lineBeforeSQL string
+var (
+	//go:embed sql/line_before.sql
+	lineBeforeSQL string
+	//go:embed sql/line.sql
+	lineSQL string
+)
 
 // maxBefore is the number of earlier tasks in line that are counted.
 const maxBefore = 1000
 
+// turn is the task whose turn it is in a line.
+type turn struct {
+	holder ledger.Key // zero: the line is free
+	state  ledger.State
+	since  time.Time
+	before int64 // how many tasks wait, or stand before a task in the line
+	isMore bool  // than these
+}
+
+func (t *turn) columns() []any {
+	return []any{(*string)(&t.holder.Kind), (*string)(&t.holder.BizID), (*string)(&t.state), pgquery.Micros(&t.since),
+		&t.before, &t.isMore}
+}
+
+func (t *turn) isFree() bool { return t.holder == ledger.Key{} }
+
+// sentence names the task that has the turn, and since when. It returns "" if the line is free.
+func (t *turn) sentence(mayName func(ledger.Kind) bool) string {
+	age := printable.Age(time.Since(t.since))
+	name, first := "a task of another kind", "A task of another kind"
+	if mayName == nil || mayName(t.holder.Kind) {
+		name = printable.Text(t.holder.String())
+		first = name
+	}
+	switch {
+	case t.isFree():
+		return ""
+	case t.state == ledger.StateDead:
+		return fmt.Sprintf(" The line stands, because %s has been dead for %s: release that task; to go on without "+
+			"it, release and cancel it.", name, age)
+	default:
+		return fmt.Sprintf(" %s has had its turn for %s (%s).", first, age, t.state)
+	}
+}
+
+// Line returns how many tasks wait in a line, and which task has had its turn since when. It returns "" for a line in
+// which no task waits or has its turn. Its cost does not grow with the line. It never commits.
+func (s Source) Line(ctx context.Context, orderKey string) (string, error) {
+	var t turn
+	if _, err := pgquery.Row(ctx, s.DB, lineSQL, []any{orderKey, int64(maxBefore)}, t.columns()...); err != nil {
+		return "", pgerr.Explain("read line", err)
+	}
+	name := "line " + printable.Text(orderKey)
+	switch {
+	case t.isMore:
+		name = fmt.Sprintf("More than %s tasks wait in %s.", printable.Count(maxBefore), name)
+	case t.before == 1:
+		name = "1 task waits in " + name + "."
+	case t.before > 1 || !t.isFree():
+		name = fmt.Sprintf("%s tasks wait in %s.", printable.Count(t.before), name)
+	default:
+		return "", nil
+	}
+	return name + t.sentence(s.MayName), nil
+}
+
 // inLine returns a task's place in its line, and the task whose turn it is.
 func (s Source) inLine(ctx context.Context, t ledger.Task) (string, error) {
-	var holder ledger.Key
-	var state ledger.State
-	var since time.Time
-	var before int64
-	var isMore bool
+	var of turn
 	ok, err := pgquery.Row(ctx, s.DB, lineBeforeSQL, []any{string(t.Kind), string(t.BizID), int64(maxBefore)},
-		(*string)(&holder.Kind), (*string)(&holder.BizID), (*string)(&state), pgquery.Micros(&since), &before, &isMore)
+		of.columns()...)
 	if err != nil {
 		return "", pgerr.Explain("read line", err)
 	}
 	line := "line " + printable.Text(t.OrderKey)
-	isFree := holder == ledger.Key{}
 	switch {
 	case !ok: // its turn has begun meanwhile
 		return "", nil
-	case holder == t.Key: // it was dead in its turn, and has been released
-		before, isMore = 0, false
-	case !isFree:
-		before++
+	case of.holder == t.Key: // it was dead in its turn, and has been released
+		of.before, of.isMore = 0, false
+	case !of.isFree():
+		of.before++
 	}
 	switch {
-	case isMore:
+	case of.isMore:
 		line = fmt.Sprintf("More than %s tasks stand before it in %s.", printable.Count(maxBefore), line)
-	case before == 0:
+	case of.before == 0:
 		return "It is next in " + line + ": its turn begins within a moment if taskledger serve is running.", nil
 	default:
-		line = fmt.Sprintf("It is %s in %s.", ordinal(before+1), line)
+		line = fmt.Sprintf("It is %s in %s.", ordinal(of.before+1), line)
 	}
-	name, age := printable.Text(holder.String()), printable.Age(time.Since(since))
-	switch {
-	case isFree:
-		return line, nil
-	case state == ledger.StateDead:
-		return fmt.Sprintf("%s The line stands, because %s has been dead for %s: release that task; to go on without "+
-			"it, release and cancel it.", line, name, age), nil
-	default:
-		return fmt.Sprintf("%s %s has had its turn for %s (%s).", line, name, age, state), nil
-	}
+	return line + of.sentence(s.MayName), nil
 }
 
 var ordinals = []string{"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"}
