@@ -52,6 +52,14 @@ func TestForgedFirstStart(t *testing.T) {
 		{name: "start of another statement", start: func(t *testing.T, tx pgx.Tx) error {
 			return errors.Join(insertStarts(t, tx, -1, 1, 2), insertStarts(t, tx, 1, 3), insertStarts(t, tx, 1, 4))
 		}},
+		{name: "last start of the statement", start: func(t *testing.T, tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), `
+				select set_config('taskledger.first_start', (max(e.position) + 4)::text, false)
+				  from taskledger.event e`); err != nil {
+				return err
+			}
+			return insertStarts(t, tx, -1, 1, 2, 3, 4)
+		}},
 		{name: "after a savepoint", start: func(t *testing.T, tx pgx.Tx) error {
 			err := pgx.BeginFunc(t.Context(), tx, func(inner pgx.Tx) error {
 				return errors.Join(insertStarts(t, inner, -1, 1, 2), errRolledBack)
