@@ -103,8 +103,8 @@ func newAfter(k Key, o *EnqueueOptions) (a After, err error) {
 	return a, nil
 }
 
-// checkPredecessors returns an [*InvalidError] if a row has a predecessor that neither exists nor is before it in
-// rows.
+// checkPredecessors returns an [*InvalidError] if the predecessor of a row is neither in the database nor before it
+// in rows.
 func checkPredecessors(ctx context.Context, db DB, rows []firstEvent) error {
 	wanted := make(map[Key]bool)
 	known := make(map[Key]bool)

@@ -55,8 +55,8 @@ type lingering struct {
 	latest time.Time // the list is not put off any longer
 }
 
-// followerMark is the mark of the projector's cursor rows. The view taskledger.lingering_place names a field, and
-// tags_whole.sql another one.
+// followerMark is the mark of the projector's cursor rows. The view taskledger.lingering_place and
+// tags_whole.sql name its fields.
 type followerMark struct {
 	Listed feed.Place `json:"listed"`
 	// Tagged is whether the tags of all projected tasks are added. A projector of an older version, which adds none,

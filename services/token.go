@@ -24,8 +24,8 @@ type TokenOptions struct {
 }
 
 // CreateToken makes a token, as the commands taskledger create token and taskledger open do. It returns its id and its
-// secret, of which the database stores a hash. A link is the path /sign-in#SECRET of the console. The login of db needs
-// the role operator. It never commits.
+// secret; the database stores only a hash of it. A link is the path /sign-in#SECRET of the console. The login of db
+// needs the role operator. It never commits.
 //
 // It returns an [*ledger.InvalidError] if o is invalid, there are 10,000 valid tokens, or another caller without a
 // secret has this name.

@@ -25,7 +25,8 @@ func FuzzFence(f *testing.F) {
 			Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, attempt: ledger.Attempt(n),
 			version: ledger.Version(n), worker: caller + "-w", session: sessionHash(text), number: "N",
 			begun:   time.UnixMilli(1_700_000_000_123),
-			offered: ledger.Version(n / 2), offeredAt: time.UnixMicro(1_700_000_000_123_456), isOnce: n%2 == 0, isDeadline: n%3 == 0,
+			offered: ledger.Version(n / 2), offeredAt: time.UnixMicro(1_700_000_000_123_456), isOnce: n%2 == 0,
+			isDeadline: n%3 == 0,
 		}
 		if until > 0 {
 			want.until = time.UnixMilli(until)

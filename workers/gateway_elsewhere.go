@@ -102,8 +102,8 @@ func (g *Gateway) endElsewhere(ctx context.Context, caller string, outcomes []Re
 	}
 }
 
-// finishElsewhere records successes together. It sets the states of those that are recorded, or cannot be, and removes
-// them from open. Others append to the rest meanwhile.
+// finishElsewhere records successes together. Where a success is recorded, or never can be, it sets the state and
+// removes the success from open. Others append to the rest meanwhile.
 func (g *Gateway) finishElsewhere(ctx context.Context, open map[int]fence, finished []int, fences []fence,
 	outcomes []RemoteOutcome, states []RemoteState,
 ) error {

@@ -43,7 +43,8 @@ func (g *Gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error)
 		names.Add(f.worker)
 		offered.AddInt(int64(f.offered))
 	}
-	rows, err := g.config.DB.Query(ctx, elsewhereHeadsSQL, kinds.String(), ids.String(), names.String(), offered.String())
+	rows, err := g.config.DB.Query(ctx, elsewhereHeadsSQL,
+		kinds.String(), ids.String(), names.String(), offered.String())
 	if err != nil {
 		return nil, pgerr.Explain("read attempts of another process", err)
 	}
@@ -58,7 +59,8 @@ func (g *Gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error)
 		if err != nil {
 			return nil, pgerr.Explain("read attempts of another process", err)
 		}
-		e.fence, e.isFound, e.left = fences[i-1], offeredAt.Equal(fences[i-1].offeredAt), time.Duration(left)*time.Millisecond
+		e.fence, e.isFound = fences[i-1], offeredAt.Equal(fences[i-1].offeredAt)
+		e.left = time.Duration(left) * time.Millisecond
 		all[i-1] = e
 	}
 	return all, pgerr.Explain("read attempts of another process", rows.Err())

@@ -114,7 +114,7 @@ func (a *app) announcedConsole() string {
 	return u.String()
 }
 
-// noteUnreachable writes a note if the console does not answer this machine. The browser may run on another one.
+// noteUnreachable writes a note if the console does not answer this machine. The browser may run elsewhere.
 func (a *app) noteUnreachable(ctx context.Context, signIn *url.URL) {
 	ctx, cancel := context.WithTimeout(ctx, maxConsoleWait)
 	defer cancel()

@@ -45,7 +45,7 @@ var statePaints = map[string]paint{
 // painted returns the name of a state or of an event with its paint.
 func painted[S ~string](s S) string { return statePaints[string(s)].on(string(s)) }
 
-// number returns a count: zero is faint, another one has the paint.
+// number returns a count: zero is faint, others are painted.
 func (p paint) number(n int64) string {
 	if n == 0 {
 		return faint.on("0")

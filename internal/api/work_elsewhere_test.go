@@ -278,7 +278,8 @@ func TestFenceOfLostEvents(t *testing.T) {
 	if err := here.owner().QueryRow(t.Context(), "select key from taskledger.fence_key").Scan(&key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := there.owner().Exec(t.Context(), "insert into taskledger.fence_key (key) values ($1)", key); err != nil {
+	_, err := there.owner().Exec(t.Context(), "insert into taskledger.fence_key (key) values ($1)", key)
+	if err != nil {
 		t.Fatal(err)
 	}
 	there.enqueue("a.b/1", `2`)
@@ -291,8 +292,9 @@ func TestFenceOfLostEvents(t *testing.T) {
 		} {
 			there.wantEnded(api.Worker, call, body)
 		}
-		many := decode[wire.Tasks[wire.Finished[client.Problem]]](there.server, there.post(api.Worker, "/v1/work:finish",
-			wire.FinishMany{Tasks: []wire.Finish{{AttemptRef: old.Ref()}, {AttemptRef: old.Ref()}}}), http.StatusOK)
+		twice := wire.FinishMany{Tasks: []wire.Finish{{AttemptRef: old.Ref()}, {AttemptRef: old.Ref()}}}
+		answer := there.post(api.Worker, "/v1/work:finish", twice)
+		many := decode[wire.Tasks[wire.Finished[client.Problem]]](there.server, answer, http.StatusOK)
 		for _, one := range many.Tasks {
 			if one.Problem == nil || one.Problem.Code != "attempt_ended" {
 				t.Errorf("%+v", one)

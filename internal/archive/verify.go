@@ -70,7 +70,7 @@ func Verify(ctx context.Context, s Store, o *VerifyOptions) (Report, error) {
 	return v.report, nil
 }
 
-// compareCheckpoints checks that the checkpoints of all volumes, and those that were kept outside, are of one tree.
+// compareCheckpoints checks that the checkpoints in the volumes and the ones kept outside are of one tree.
 func (v *verifier) compareCheckpoints(ctx context.Context, volumes []*Manifest, kept []seal.Checkpoint) error {
 	var largest *seal.Checkpoint
 	for _, m := range volumes {

@@ -110,7 +110,7 @@ func (b *bench) await(what string, holds func() bool) {
 	}
 }
 
-// awaitCalls waits for so many calls of a name about a task, and returns them.
+// awaitCalls waits for n calls of a name about a task, and returns them.
 func (b *bench) awaitCalls(name, id string, n int) []call {
 	b.await(fmt.Sprintf("%d calls :%s about %q", n, name, id), func() bool { return len(b.found(name, id)) >= n })
 	return b.found(name, id)
@@ -128,7 +128,7 @@ func (b *bench) result(id string) (v any) {
 	return body.Result
 }
 
-// output is what a process has printed. It is safe for concurrent use.
+// output collects what a process prints. It is safe for concurrent use.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

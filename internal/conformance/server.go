@@ -150,7 +150,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// decode decodes a body, whose members must be those of the protocol.
+// decode decodes a body, and refuses members that the protocol does not define.
 func decode[T any](s *server, w http.ResponseWriter, text json.RawMessage) (body T, ok bool) {
 	if err := strictjson.Unmarshal(text, &body); err != nil {
 		s.mu.Lock()

@@ -67,7 +67,7 @@ func inWords(d time.Duration) string {
 	return d.String()
 }
 
-// cronInWords returns a common cron expression in words, "" for another one.
+// cronInWords returns a common cron expression in words, "" for any other.
 func cronInWords(cron string) string {
 	switch cron {
 	case "@hourly":

@@ -89,7 +89,7 @@ func failures(n int) string {
 	return printable.Count(int64(n)) + " failures"
 }
 
-// CanSeek reports whether the subscriber can be moved: it has no tables, which a move would make wrong.
+// CanSeek reports whether the subscriber can be moved: a move would make tables wrong.
 func (s *subscriberView) CanSeek() bool { return s.State == nil || len(s.State.Tables) == 0 }
 
 func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view) error {

@@ -122,7 +122,7 @@ func (q *queue) candidates() (free []taker) {
 	return free
 }
 
-// share shares ready tasks among those that may take them.
+// share divides ready tasks among the sessions that may take them.
 func (d *Dispatcher) share(q *queue, free []taker) {
 	size := d.room(q)
 	isScarce := size < len(free)

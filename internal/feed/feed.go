@@ -243,7 +243,7 @@ const (
 	maxGather      = 25 * time.Millisecond
 )
 
-// gather returns the least time between two windows, the first of which contains n events. A large page is hardly
+// gather returns the least time from a window of n events to the next. A large page is hardly
 // cheaper per event than half a page, so after a quarter of a page the next window waits for half of Gather. isHurried:
 // Gather is at most minGather.
 func (o *Options) gather(n int, isHurried bool) time.Duration {

@@ -14,8 +14,8 @@ import (
 //go:embed sql/subscriber_history.sql
 var subscriberHistorySQL string
 
-// maxHistoryRows is the greatest number of cursor rows that [SubscriberHistory] reads: those of some minutes of a busy
-// subscriber, of an hour of others.
+// maxHistoryRows is the greatest number of cursor rows that [SubscriberHistory] reads. A busy subscriber writes them in
+// some minutes, others in an hour.
 const maxHistoryRows = 8000
 
 // SubscriberPoint is how far a subscriber and the events were at a time. subscribers.Point has the same fields,

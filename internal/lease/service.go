@@ -17,7 +17,7 @@ var (
 	serviceYieldSQL string
 )
 
-// Service is a service of which one process works.
+// Service names a service that one process at a time performs.
 type Service string
 
 // The services whose lease only saves double work.

@@ -236,8 +236,8 @@ func (s *Server) options() (*server.Options, error) {
 	return options, options.ProcessConfigString(s.config.Accounts)
 }
 
-// store returns the directory of the streams. Each cluster has its own directory: streams of a single server, or of
-// another cluster, are useless to a member.
+// store returns the directory of the streams, a separate one for each cluster: a member cannot use the streams of a
+// single server or of another cluster.
 func (s *Server) store() string {
 	if s.config.Cluster == nil {
 		return filepath.Join(s.config.Dir, "store")

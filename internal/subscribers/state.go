@@ -16,7 +16,7 @@ import (
 //go:embed sql/state_parked_count.sql
 var stateParkedCountSQL string
 
-// State is what the database contains of a subscriber with [Tables] or [Park], in addition to [Subscriber].
+// State is stored for a subscriber with [Tables] or [Park], in addition to [Subscriber].
 type State struct {
 	rebuild.State
 

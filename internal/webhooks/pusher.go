@@ -150,7 +150,7 @@ func (k *pushedKind) run(ctx context.Context) {
 	}
 }
 
-// beat renews the tasks that are sent or accepted, and releases the slots of those that are over, until ctx is done.
+// beat renews sent and accepted tasks, and releases the slots of finished ones, until ctx is done.
 func (k *pushedKind) beat(ctx context.Context) {
 	work := k.pusher.config.Work
 	for loop.Sleep(ctx, min(work.Term()/3, time.Second)) == nil {

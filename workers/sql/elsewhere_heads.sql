@@ -2,7 +2,8 @@
 -- $1 kinds, $2 biz_ids, $3 workers and $4 versions of the offered events: text array literals of one length.
 -- Returns, for each task that exists, its number in the lists (from 1), version, type, attempt and actor of its last
 -- event, the version of the event with the args of its run, for how many milliseconds the worker's lease is still
--- valid, and when the offered event was recorded (null: there is none). Locks nothing. Indexes: primary keys, event_run.
+-- valid, and when the offered event was recorded (null: it does not exist). Locks nothing. Indexes: primary keys,
+-- event_run.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        taskledger_internal.args_version(r.kind, r.biz_id),
        coalesce((select w.alive_ms from taskledger_internal.worker_alive_ms(r.worker, r.kind) w limit 1), 0),

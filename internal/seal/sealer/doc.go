@@ -25,5 +25,5 @@
 // A witness cosigns a checkpoint if it contains the tree that the witness has seen before (C2SP tlog-witness, add
 // checkpoint). All witnesses are asked at once. If fewer than the quorum answer, the checkpoint is not published, and
 // the next one is tried. While nothing is sealed, the newest checkpoint is cosigned again each minute, so that an
-// auditor recognizes an idle ledger, which otherwise looks like one that is cut off.
+// auditor does not take an idle ledger for a sealer that is cut off.
 package sealer

@@ -48,7 +48,7 @@ type target struct {
 	name string
 	// newest returns the checkpoint that the target contains. nil: it cannot be read back.
 	newest func(context.Context) (seal.Checkpoint, bool, error)
-	// tiles writes the tiles of the ledger's tree before its checkpoint is signed. nil: the target has no tiles.
+	// tiles writes the tiles of the ledger's tree before its checkpoint is signed. nil: the target takes no tiles.
 	tiles func(context.Context, seal.Checkpoint) error
 	write func(ctx context.Context, c seal.Checkpoint, signed []byte) error
 	// isState is set for a target that contains the newest checkpoint only: it gets new cosignatures of the same tree.

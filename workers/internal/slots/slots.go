@@ -28,7 +28,7 @@ type Pool[T any] struct {
 // Levels is the number of levels of items: 0 is the first.
 const Levels = 4
 
-// share is how many items leave a line for one that has waited longest, while items of several levels wait.
+// While items of several levels wait, every share-th item to leave is the one that has waited longest.
 const share = 16
 
 // Line is the items of one kind. An item of a lower level runs before an item of a higher one, and each 16th item is
