@@ -8,12 +8,14 @@ import { OtherArgs } from "taskledger";
 import { enqueueWith } from "taskledger/drizzle";
 import { enqueue as knexEnqueue } from "taskledger/knex";
 import { enqueue } from "taskledger/pg";
+import { enqueue as prismaEnqueue } from "taskledger/prisma";
 import { data, history, newKind, pool } from "./base.js";
+import { prisma } from "./prisma.js";
 
 const knex = knexOf({ client: "pg", connection: process.env.DATABASE_URL });
 const orm = drizzle(pool);
 const drizzleEnqueue = enqueueWith(sql);
-after(() => Promise.all([knex.destroy(), pool.end()]));
+after(() => Promise.all([knex.destroy(), prisma.$disconnect(), pool.end()]));
 
 /** Runs work in a transaction of pg. */
 async function transaction(work, isolated = "") {
@@ -36,6 +38,7 @@ const drivers = {
   pg: [transaction, enqueue],
   knex: [(work) => knex.transaction(work), knexEnqueue],
   drizzle: [(work) => orm.transaction(work), drizzleEnqueue],
+  prisma: [(work) => prisma.$transaction(work), prismaEnqueue],
 };
 for (const [name, [begin, enqueueIn]] of Object.entries(drivers)) {
   test(`${name}: the task exists if and only if the transaction commits`, async () => {

@@ -9,11 +9,13 @@ import { Permanent, Retry } from "taskledger";
 import { database as drizzleDatabase } from "taskledger/drizzle";
 import { database as knexDatabase } from "taskledger/knex";
 import { database } from "taskledger/pg";
+import { database as prismaDatabase } from "taskledger/prisma";
 import { client, history, newKind, newWorker, pool, running, until } from "./base.js";
+import { prisma } from "./prisma.js";
 
 const knex = knexOf({ client: "pg", connection: process.env.DATABASE_URL });
 before(() => pool.query("create table if not exists node_effect (kind text, biz_id text)"));
-after(() => Promise.all([knex.destroy(), pool.end()]));
+after(() => Promise.all([knex.destroy(), prisma.$disconnect(), pool.end()]));
 
 const effects = async (kind) =>
   (await pool.query("select biz_id from node_effect where kind = $1", [kind])).rows.map((row) => row.biz_id);
@@ -24,6 +26,8 @@ const drivers = {
   knex: [knexDatabase(knex), (db, job) => db.raw(insert + "(?, ?)", [job.kind, job.bizId])],
   drizzle: [drizzleDatabase(sql, drizzle(pool)),
     (db, job) => db.execute(sql`insert into node_effect (kind, biz_id) values (${job.kind}, ${job.bizId})`)],
+  prisma: [prismaDatabase(prisma),
+    (db, job) => db.$executeRaw`insert into node_effect (kind, biz_id) values (${job.kind}, ${job.bizId})`],
 };
 for (const [name, [db, effect]] of Object.entries(drivers)) {
   test(name, async () => {
@@ -56,11 +60,14 @@ test("a lost attempt rolls back", async () => {
   assert.deepEqual(await effects(kind), []);
 });
 
-for (const name of ["pg", "drizzle"]) {
+const databases = {
+  pg: database, drizzle: (own) => drizzleDatabase(sql, drizzle(own)), prisma: () => prismaDatabase(prisma),
+};
+for (const name of Object.keys(databases)) {
   test(`a connection of ${name} that is lost within a handler`, async () => {
     const kind = newKind();
     const own = new pg.Pool({ connectionString: process.env.DATABASE_URL });
-    const db = name === "pg" ? database(own) : drizzleDatabase(sql, drizzle(own));
+    const db = databases[name](own);
     await running(newWorker({ database: db }).handle(kind, async (job, connection) => {
       await drivers[name][1](connection, job);
       if (job.attempt > 1) return;
