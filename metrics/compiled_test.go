@@ -33,7 +33,7 @@ func TestNoPlanOfAReportIsCompiled(t *testing.T) {
 		select 'coupon.send', n::text, 1, 'enqueued', 0, 0, '{}' from generate_series(1, 30000) n;
 		insert into taskledger.task
 		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
-		select 'waiting.' || n % 100, n::text, 0, 'available', false, 1, 0, 0, now(), now()
+		select 'waiting.' || n % 100, n::text, 0, 'available', null, 1, 0, 0, now(), now()
 		  from generate_series(1, 150000) n;
 		insert into taskledger.task_count (kind, state, n, value)
 		select t.kind, t.state, 1, count(*) from taskledger.task t group by t.kind, t.state;

@@ -29,7 +29,7 @@ create table taskledger.task (
   failures    integer not null,
   shard       smallint not null,
   priority    smallint not null default 3,  -- 1 to 4: normal if the task was given none
-  aside       boolean not null,       -- the state is neither available, running nor succeeded
+  aside       taskledger.task_state,  -- the state, null if it is available, running or succeeded
   kind        text collate "C" not null,
   biz_id      text collate "C" not null,
   partition   text collate "C" not null default '',
@@ -46,9 +46,9 @@ create table taskledger.task (
 comment on table taskledger.task is
   'The current state of each task, derived from the events by the projector, which may lag behind.';
 
-create index task_aside on taskledger.task (kind, biz_id) where aside;
+create index task_aside on taskledger.task (aside, kind, biz_id) where aside is not null;
 
--- Dead tasks by error: task_aside would find them only among all scheduled ones.
+-- Dead tasks by error.
 create index task_dead on taskledger.task (fingerprint, kind, biz_id) where fingerprint is not null;
 
 create index task_cause on taskledger.task (cause, kind, biz_id) where cause is not null;
@@ -135,7 +135,7 @@ select t.kind, t.biz_id, t.shard, t.state, t.aside as exceptional, t.version, t.
 
 comment on view taskledger.tasks is
   'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the '
-  'state is neither available, running nor succeeded. fingerprint: of a dead task''s error. due_at: when a '
+  'state, null if it is available, running or succeeded. fingerprint: of a dead task''s error. due_at: when a '
   'scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task. priority: 1 '
   'urgent, 2 high, 3 normal, 4 low. partition: the tenant or other group of the task, '''' for none.';
 

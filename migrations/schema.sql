@@ -7888,7 +7888,7 @@ CREATE TABLE taskledger.task (
     failures integer NOT NULL,
     shard smallint NOT NULL,
     priority smallint DEFAULT 3 NOT NULL,
-    aside boolean NOT NULL,
+    aside taskledger.task_state,
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
     partition text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
@@ -8410,7 +8410,7 @@ CREATE VIEW taskledger.tasks AS
     t.partition
    FROM taskledger.task t;
 
-COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of a dead task''s error. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task. priority: 1 urgent, 2 high, 3 normal, 4 low. partition: the tenant or other group of the task, '''' for none.';
+COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the state, null if it is available, running or succeeded. fingerprint: of a dead task''s error. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task. priority: 1 urgent, 2 high, 3 normal, 4 low. partition: the tenant or other group of the task, '''' for none.';
 
 CREATE VIEW taskledger.timers AS
  SELECT t.due_at,
@@ -8630,7 +8630,7 @@ CREATE INDEX seal_late ON taskledger.seal USING gin (positions) WITH (fastupdate
 
 CREATE UNIQUE INDEX seal_top ON taskledger.seal USING btree (top) WHERE (NOT is_late);
 
-CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE aside;
+CREATE INDEX task_aside ON taskledger.task USING btree (aside, kind, biz_id) WHERE (aside IS NOT NULL);
 
 CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHERE (cause IS NOT NULL);
 

@@ -21,7 +21,7 @@ func (p *tasks) copyTasks(ctx context.Context, tx pgx.Tx, changes []*change) err
 		rows.text(string(t.BizID))
 		rows.number(int64(t.Shard))
 		rows.text(string(t.State))
-		rows.text(strconv.FormatBool(t.State.Exceptional()))
+		rows.optional(asideOf(t))
 		rows.number(int64(t.Version))
 		rows.number(int64(t.Attempt))
 		rows.number(int64(t.Failures))

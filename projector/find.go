@@ -47,7 +47,7 @@ func FindTasks(ctx context.Context, db ledger.DB, s Search) (found []ledger.List
 		s.Limit = 50
 	}
 	read := MaxList
-	if s.State == "" {
+	if s.State == "" || s.State.Exceptional() {
 		read = s.Limit
 	}
 	for range maxFindPages {
@@ -84,8 +84,8 @@ func (s Search) validate() error {
 	return nil
 }
 
-// read reads the next tasks, of all states or of all exceptional ones, and returns how many. The page has those in the
-// state, and the last one in any state.
+// read reads the next tasks, and returns how many. For a state that is not exceptional, it reads tasks in all states:
+// the page has those in the state, and the last one in any state.
 func (s Search) read(ctx context.Context, db ledger.DB, limit int) (page []ledger.ListedTask, walked int, err error) {
 	sql := findSQL
 	if s.State != "" && s.State.Exceptional() {

@@ -74,7 +74,7 @@ func TestForeignRowsStopNoProjector(t *testing.T) {
 	ledgertest.ExecAsOwner(t, pool, `
 		insert into taskledger.task
 		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
-		values ('pay', '2', 0, 'available', false, 1, 0, 0, now(), now())`)
+		values ('pay', '2', 0, 'available', null, 1, 0, 0, now(), now())`)
 	for _, key := range []string{"pay/1", "pay/2", "pay/3"} {
 		ledgertest.Enqueue(t, pool, ledgertest.Key(t, key), "")
 	}

@@ -26,6 +26,14 @@ func (c *columns) grow(n int) {
 	c.versions.Grow(n, 0)
 }
 
+// asideOf returns the task's state for the column aside, "" unless it is exceptional.
+func asideOf(t ledger.Task) string {
+	if t.State.Exceptional() {
+		return string(t.State)
+	}
+	return ""
+}
+
 func (c *columns) add(t ledger.Task) {
 	exceptional := int64(0)
 	if t.State.Exceptional() {

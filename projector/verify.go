@@ -196,8 +196,8 @@ func (v *verifier) fold(events []ledger.Event) (t ledger.Task, err error) {
 // row is a row of the table task.
 type row struct {
 	ledger.Task
-	exceptional bool
-	cause       string
+	aside string
+	cause string
 }
 
 func (v *verifier) compareTask(have row, want ledger.Task) {
@@ -213,7 +213,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 	number("priority", int64(have.Priority), int64(want.Priority.Level()))
 	compare("partition", have.Partition, want.Partition)
 	compare("state", string(have.State), string(want.State))
-	compare("aside", strconv.FormatBool(have.exceptional), strconv.FormatBool(want.State.Exceptional()))
+	compare("aside", have.aside, asideOf(want))
 	number("version", int64(have.Version), int64(want.Version))
 	number("attempt", int64(have.Attempt), int64(want.Attempt))
 	number("failures", int64(have.Failures), int64(want.Failures))
@@ -349,7 +349,7 @@ func (v *verifier) table(ctx context.Context, after, end ledger.Key) ([]row, err
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (t row, err error) {
-		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.exceptional,
+		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.aside,
 			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
 			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt), &t.cause,
 			(*int)(&t.Priority), &t.Partition)

@@ -30,7 +30,7 @@ func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 		{"update taskledger.task set attempt = 9" + of, "order-00000001 attempt"},
 		{"update taskledger.task set priority = 1" + of, "order-00000001 priority"},
 		{"update taskledger.task set failures = 9" + of, "order-00000001 failures"},
-		{"update taskledger.task set aside = true" + of, "order-00000001 aside"},
+		{"update taskledger.task set aside = 'dead'" + of, "order-00000001 aside"},
 		{"update taskledger.task set error = 'none'" + of, "order-00000001 error"},
 		{"update taskledger.task set updated_at = updated_at + interval '1 microsecond'" + of,
 			"order-00000001 updated_at"},

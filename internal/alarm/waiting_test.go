@@ -36,7 +36,7 @@ func TestWaitingTasksAreFoundInTheList(t *testing.T) {
 	const insert = `
 		insert into taskledger.task
 		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at, lingering)
-		select $1, $2 || i, 0, $3::text::taskledger.task_state, false, 1, 0, 0, now() - $5::interval,
+		select $1, $2 || i, 0, $3::text::taskledger.task_state, null, 1, 0, 0, now() - $5::interval,
 		       now() - $5::interval, case when $3::text <> 'succeeded' then i end
 		  from generate_series(1, $4::integer) i`
 	for _, tasks := range []struct {

@@ -147,7 +147,7 @@ func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error 
 		return nil
 	}
 	f := projector.Filter{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures}
-	if d.Tasks.Dead()+d.Tasks.Scheduled()+d.Tasks.Retrying() > maxSorted { // no index has them by time
+	if d.Tasks.Dead() > maxSorted { // no index has them by time
 		d.LastDead, _, err = projector.FindTasks(ctx, h.config.DB,
 			projector.Search{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures})
 		return err

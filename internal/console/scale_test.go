@@ -23,7 +23,7 @@ var consoleTasks = flag.Int("console-tasks", 20_000,
 
 const (
 	// fillTasks inserts the tasks of a range, two a second: $1 the first, $2 the last, $3 the number of all. Of a kind,
-	// 90 % have succeeded.
+	// 90 % have succeeded. Of 10,000 tasks, one has expired.
 	fillTasks = `
 		with tx as materialized (
 		  select pg_current_xact_id() as xid, taskledger_internal.login_id() as login_id
@@ -50,7 +50,7 @@ const (
 		               else n / 97 % 100 end as m) k -- no task of the newest ones is running
 		 cross join lateral (
 		   values (1, case when k.m = 94 then 'scheduled' else 'enqueued' end),
-		          (2, case when k.m < 90 then 'succeeded' when k.m < 92 then 'buried'
+		          (2, case when n % 10000 = 77 then 'expired' when k.m < 90 then 'succeeded' when k.m < 92 then 'buried'
 		                   when k.m < 94 then 'cancelled' when k.m = 97 then 'started'
 		                   when k.m = 98 then 'failed' end)) v(version, type)
 		 where v.type is not null`
@@ -136,7 +136,9 @@ func TestPagesOfALargeLedger(t *testing.T) {
 		{path: "/tasks?state=dead&kind=shop.kind-10", want: "order-"},
 		{path: "/tasks?state=scheduled", want: "order-000"},
 		{path: "/tasks?state=scheduled&prefix=order-0000", want: "order-0000"},
-		{path: "/tasks?state=expired", want: "No task matches"},
+		{path: "/tasks?state=expired", want: fmt.Sprintf("order-%08d", tasks-10_000+77)}, // few, beside many others
+		{path: "/tasks?state=cancelled&kind=rare", want: "No task matches"},
+		{path: "/tasks?state=discarded", want: "No task matches"},
 		{path: "/tasks?prefix=order-0000", want: `rel="next"`},
 		{path: "/tasks?prefix=order-0&kind=shop.kind-07&state=succeeded", want: `rel="next"`},
 		{path: "/tasks?tag=vip", want: `rel="next"`},

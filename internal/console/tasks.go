@@ -87,9 +87,6 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 	}
 	isExceptional := d.State != "" && d.State.Exceptional()
 	isMany := isExceptional && inState > maxSorted
-	if isExceptional && inState == 0 { // else all exceptional tasks would be read, for none
-		return h.addWords(ctx, v, d)
-	}
 	d.ByKey = d.isOnlyKey() && (d.Prefix != "" && (!isExceptional || isMany) || isMany)
 	if d.isOnlyKey() {
 		d.Bulk = bulkActs(d.State)

@@ -44,7 +44,7 @@ func addTasks(b *servicetest.Bundle, finished, unfinished int) {
 			insert into taskledger.task (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at,
 			                             updated_at, lingering)
 			select $4, t.biz_id, t.g % 64,
-			       case when t.is_finished then 'succeeded' else 'available' end::taskledger.task_state, false,
+			       case when t.is_finished then 'succeeded' else 'available' end::taskledger.task_state, null,
 			       1 + t.is_finished::integer, t.is_finished::integer, 0, now(), now(),
 			       case when not t.is_finished then a.position end
 			  from task t

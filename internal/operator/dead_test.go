@@ -14,7 +14,7 @@ func TestFindDead(t *testing.T) {
 	b.Exec(`
 		insert into taskledger.task (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at,
 		                             updated_at, error, fingerprint)
-		select 'kind-' || g % 3, g || '-' || i, 0, 'dead', true, 4, 1, 1, now(),
+		select 'kind-' || g % 3, g || '-' || i, 0, 'dead', 'dead', 4, 1, 1, now(),
 		       '2026-01-01Z'::timestamptz + i * interval '1 h', 'error ' || i, 'f' || g / 2
 		  from generate_series(1, 60) g, generate_series(1, 1 + g) i`)
 	seen := make(map[string]operator.DeadGroup)

@@ -28,7 +28,8 @@ func TestDeadTasksAreReadByIndex(t *testing.T) {
 	b.Exec(`
 		insert into taskledger.task
 			(kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
-		select 'test.order', 's-' || i, 0, 'scheduled', true, 1, 0, 0, now(), now() from generate_series(1, 50000) i`)
+		select 'test.order', 's-' || i, 0, 'scheduled', 'scheduled', 1, 0, 0, now(), now()
+		  from generate_series(1, 50000) i`)
 	b.Exec("analyze taskledger.task")
 	for name, call := range map[string]string{
 		"dead.sql":      "('')",

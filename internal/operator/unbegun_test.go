@@ -95,7 +95,7 @@ func costOfUnbegun(t *testing.T, n int) int64 {
 		  returning kind, biz_id, recorded_at)
 		insert into taskledger.task
 		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
-		select e.kind, e.biz_id, 0, 'available', false, 1, 0, 0, e.recorded_at, e.recorded_at from e`, n)
+		select e.kind, e.biz_id, 0, 'available', null, 1, 0, 0, e.recorded_at, e.recorded_at from e`, n)
 	ledgertest.ExecAsOwner(t, owner, `
 		insert into taskledger.task_count (kind, state, n, value)
 		select t.kind, 'available', 1, count(*) from taskledger.task t group by t.kind`)

@@ -1,16 +1,14 @@
--- Tasks in exceptional states whose biz_id begins with a prefix, by key.
+-- Tasks in an exceptional state whose biz_id begins with a prefix, by key.
 -- $1 kind, '' for all kinds with tasks; $2 prefix, $3 kind and $4 biz_id of the task after which to begin, '' for
--- the first; $5 number of tasks to read; $6 state, '' for all.
--- Returns the tasks in that state and the last one read, each with the number of tasks read.
--- Locks nothing. Index: task_aside, which holds these tasks only, once for each kind until the page is full, as in
--- find.sql.
+-- the first; $5 number of tasks to read; $6 state.
+-- Returns the tasks, each with the number of tasks read.
+-- Locks nothing. Index: task_aside, once for each kind until the page is full, as in find.sql.
 select t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
        (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
        coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint,
        t.priority::integer, t.partition, t.walked
   from (
-   select f.*, count(*) over () as walked,
-          row_number() over (order by f.kind desc, f.biz_id desc) as from_the_end
+   select f.*, count(*) over () as walked
      from (
       select p.*
         from (
@@ -26,11 +24,10 @@ select t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, 
        cross join lateral (
          select o.*
            from taskledger.task o
-          where o.aside and o.kind = k.kind
+          where o.aside = $6::text::taskledger.task_state and o.kind = k.kind
             and o.biz_id >= $2::text and o.biz_id <= $2::text || repeat(chr(1114111), 64)
             and o.biz_id > case when k.kind = $3::text then $4::text else '' end
-          order by o.kind, o.biz_id
+          order by o.aside, o.kind, o.biz_id
           limit $5::integer) p
        limit $5::integer) f) t
- where $6::text = '' or t.state::text = $6::text or t.from_the_end = 1
  order by t.kind, t.biz_id

@@ -3,7 +3,7 @@
 -- $5 beginning of the biz_id, $6 actor and $7 a pattern in the meta of the first event, $8 part of the error, $9 time
 -- from which and $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of
 -- taskledger; $12 partition, '' for all; $13 beginning of the actor of the last event, '' for all.
--- Locks nothing. Indexes: task_aside, which holds these tasks only; primary key of event.
+-- Locks nothing. Indexes: task_aside; primary key of event.
 select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
        (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
        coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint,
@@ -13,8 +13,8 @@ select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version,
    select f.position, f.actor, f.meta from taskledger.event f
     where f.kind = t.kind and f.biz_id = t.biz_id and f.version = 1
     limit 1) e
- where t.aside and t.state = $2::text::taskledger.task_state
-   and ($1::text = '' or t.kind = $1::text)
+ where t.aside = $2::text::taskledger.task_state
+   and t.kind between $1::text and coalesce(nullif($1::text, ''), '~') -- after any kind
    and e.position < $3::bigint
    and ($5::text = '' or starts_with(t.biz_id, $5::text))
    and ($6::text = '' or e.actor = $6::text)

@@ -9,7 +9,8 @@
 insert into taskledger.task
        (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at,
         error, fingerprint, due_at, priority, partition, cause)
-select r.kind, r.biz_id, r.shard, r.state::taskledger.task_state, coalesce(r.aside, 0) = 1, r.version,
+select r.kind, r.biz_id, r.shard, r.state::taskledger.task_state,
+       case when r.aside = 1 then r.state::taskledger.task_state end, r.version,
        coalesce(r.attempt, 0), coalesce(r.failures, 0),
        'epoch'::timestamptz + r.enqueued_at * interval '1 microsecond',
        'epoch'::timestamptz + r.updated_at * interval '1 microsecond',

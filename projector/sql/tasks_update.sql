@@ -11,7 +11,8 @@
 -- only: "is not distinct from" uses no index, and nothing else joins. The updates are HOT: on the usual way of a task
 -- no indexed column changes, and half of each page is kept free for them.
 update taskledger.task t
-   set state = r.state::taskledger.task_state, aside = coalesce(r.aside, 0) = 1, version = r.version,
+   set state = r.state::taskledger.task_state,
+       aside = case when r.aside = 1 then r.state::taskledger.task_state end, version = r.version,
        attempt = coalesce(r.attempt, 0), failures = coalesce(r.failures, 0),
        updated_at = 'epoch'::timestamptz + r.updated_at * interval '1 microsecond',
        error = nullif(r.error, ''), fingerprint = nullif(r.fingerprint, ''), due_at = r.due_at,
