@@ -114,7 +114,8 @@ Addresses come from flags, else the environment, else from the servers that
 	root.SetUsageTemplate(usageTemplate(root))
 	root.SetFlagErrorFunc(wrongFlag)
 	a.config.addFlags(root.PersistentFlags())
-	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "show the details of an error")
+	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false,
+		"show the details of an error, and whole texts in tables")
 	a.addCommands(root)
 	a.addCompletions(root)
 	return root

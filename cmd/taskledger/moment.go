@@ -129,5 +129,5 @@ func clock(t time.Time, utc bool) string {
 	if utc {
 		return t.UTC().Format("2006-01-02 15:04:05.000000Z")
 	}
-	return t.Local().Format("2006-01-02 15:04:05.000000-07:00")
+	return t.Local().Format("2006-01-02 15:04:05.000000Z07:00")
 }

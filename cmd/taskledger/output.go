@@ -60,7 +60,7 @@ func (a *app) print(value any, render func(io.Writer)) error {
 	case formatJSONL:
 		return a.printJSON(value, "")
 	default:
-		var b bytes.Buffer
+		b := screen{width: screenWidth(a.stdout), isWhole: a.verbose}
 		render(&b)
 		_, err := a.stdout.Write(unpainted(b.Bytes(), a.isColour))
 		return err
@@ -111,7 +111,7 @@ func newTable(header []any, numbers ...int) table.Writer {
 	}
 	t.SetColumnConfigs(columns)
 	if header != nil {
-		return headed{t}
+		return headed{t, strings.ToUpper(fmt.Sprint(header[len(header)-1]))}
 	}
 	return t
 }
@@ -121,18 +121,27 @@ func renderTable(w io.Writer, t table.Writer) {
 	if t.Length() == 0 { // a command reports on standard error that there is nothing, and a header adds nothing
 		return
 	}
-	_, isHeader := t.(headed)
+	h, isHeader := t.(headed)
+	s, isScreen := w.(*screen)
+	var last column
 	for line := range strings.Lines(t.Render() + "\n") {
 		line = strings.TrimRight(line, " \n")
-		if isHeader {
+		switch {
+		case isHeader:
+			last = column{begin: strings.LastIndex(line, h.last), end: len(line)}
 			line, isHeader = bold.on(line), false
+		case isScreen && s.width > 0 && last.begin > 0:
+			line = s.fit(line, last)
 		}
 		fmt.Fprintln(w, line)
 	}
 }
 
 // headed is a table with a header of one line.
-type headed struct{ table.Writer }
+type headed struct {
+	table.Writer
+	last string // the header of the last column
+}
 
 // renderFields writes names and values as two columns.
 func renderFields(w io.Writer, fields ...[2]string) {

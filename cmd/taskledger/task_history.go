@@ -186,6 +186,9 @@ func renderHistory(w io.Writer, earlier *ledger.Event, events []ledger.Event, f 
 		t.AppendRow(row)
 	}
 	t.SuppressEmptyColumns()
+	if s, isScreen := w.(*screen); isScreen {
+		s.isWhole = true
+	}
 	renderTable(w, t)
 }
 

@@ -50,6 +50,7 @@ func listTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) err
 			t.AppendRow(append(row, task.Attempt, f.time(task.EnqueuedAt), f.time(task.UpdatedAt),
 				shorten(task.Error, 60)))
 		}
+		t.SuppressEmptyColumns()
 		renderTable(w, t)
 	}); err != nil {
 		return err

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// Tables with a long text fit a terminal of 120 columns: the text is shortened where there is room, else wrapped below
+// its row. With --verbose, and outside of a terminal, it is whole.
+func TestTablesFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	detail := strings.TrimSpace(strings.Repeat("POST https://api.example/v1: 503 Größe ✓ ", 6))
+	render := func(s *screen, state string) (lines []string) {
+		table := newTable([]any{"kind", "state", "attempt", "error"}, 3)
+		table.AppendRow([]any{state, red.on("dead"), 3, detail})
+		table.AppendRow([]any{"b", "", 10, "short"})
+		renderTable(s, table)
+		return strings.Split(strings.TrimSpace(s.String()), "\n")
+	}
+	narrow, wide := "payment.capture", strings.Repeat("k", 90)
+	for _, c := range []struct {
+		name    string
+		screen  screen
+		kind    string
+		lines   int
+		isWhole bool
+	}{
+		{name: "shortened", screen: screen{width: 120}, kind: narrow, lines: 3},
+		{name: "below", screen: screen{width: 120}, kind: wide, lines: 6, isWhole: true},
+		{name: "verbose", screen: screen{width: 120, isWhole: true}, kind: narrow, lines: 6, isWhole: true},
+		{name: "a pipe", kind: narrow, lines: 3, isWhole: true},
+	} {
+		lines := render(&c.screen, c.kind)
+		if len(lines) != c.lines {
+			t.Errorf("%s: %d lines, want %d:\n%s", c.name, len(lines), c.lines, strings.Join(lines, "\n"))
+		}
+		for _, line := range lines {
+			if n := text.StringWidthWithoutEscSequences(line); c.screen.width > 0 && n > c.screen.width {
+				t.Errorf("%s: %d columns: %s", c.name, n, line)
+			}
+		}
+		all := strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
+		if strings.Contains(all, detail) != c.isWhole || strings.Contains(all, "…") == c.isWhole {
+			t.Errorf("%s: the detail is whole: %t:\n%s", c.name, !c.isWhole, all)
+		}
+	}
+}
