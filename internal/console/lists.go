@@ -231,8 +231,19 @@ func (h *Handler) pauseKind(ctx context.Context, r *http.Request, c api.Caller, 
 	if act != "pause" && act != "resume" {
 		return result{}, invalid("act must be pause or resume")
 	}
-	_, err := h.config.API.PauseKind(ctx, c, kind, act == "pause", reason)
-	return result{done: fmt.Sprintf("%s is %sd.", kind, act)}, err
+	if _, err := h.config.API.PauseKind(ctx, c, kind, act == "pause", reason); err != nil {
+		return result{}, err
+	}
+	text := fmt.Sprintf("%s is %sd.", kind, act)
+	if act == "resume" {
+		counts, err := h.readCounts(ctx)
+		for _, n := range counts {
+			if err == nil && n.Kind == kind && n.State == ledger.StateDead && n.Tasks > 0 {
+				text += fmt.Sprintf(" %s wait on Failures for a release.", tasks(int(n.Tasks)))
+			}
+		}
+	}
+	return result{done: text}, nil
 }
 
 func (h *Handler) changeSchedule(

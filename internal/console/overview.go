@@ -46,11 +46,12 @@ type kindNow struct {
 	Workers            int64     // live
 	Pause              *operator.PausedKind
 	Attempts, Failures [sparkSteps]float64
-	Last               projector.KindStats // of the last step
-	LastFailed         time.Time           // the last minute of the last step with a failed attempt
-	Since              int64               // attempts that succeeded in later minutes
-	IsGrowing          bool                // its backlog
-	IsStuck            bool                // a task runs far longer than others
+	Last               projector.KindStats   // of the last step
+	LastFailed         time.Time             // the last minute of the last step with a failed attempt
+	Since              int64                 // attempts that succeeded in later minutes
+	IsGrowing          bool                  // its backlog
+	IsStuck            bool                  // a task runs far longer than others
+	Resumed            *operator.ResumedKind // of a failing kind, in the last step; nil: none
 }
 
 func newKindNow(k ledger.Kind) *kindNow {
@@ -72,6 +73,8 @@ const (
 	// stuckAge and stuckTimes are how long a task has had no event, at least and in running times of the slowest
 	// hundredth, from which it may be stuck.
 	stuckAge, stuckTimes = 2 * time.Minute, 10
+	// Of a kind with at least quickLeast attempts in the hour, quickAge and quickTimes suffice.
+	quickAge, quickTimes, quickLeast = 20 * time.Second, 100, 100
 )
 
 // Waits returns a quantile of the waiting times, or a dash if no attempt has begun.
@@ -155,11 +158,19 @@ func isFailing(s projector.KindStats) bool {
 
 // findDelay sets IsStuck, and IsGrowing: workers handle the kind, and more of its tasks arrive than end.
 func (k *kindNow) findDelay(at time.Time) {
-	runs := at.Sub(k.RunningAt)
-	k.IsStuck = !k.RunningAt.IsZero() && runs >= stuckAge && k.Running.Count() > 0 &&
-		runs >= stuckTimes*k.Running.Quantile(0.99)
+	k.IsStuck = !k.RunningAt.IsZero() && k.Running.Count() > 0 && at.Sub(k.RunningAt) >= k.silence()
 	k.IsGrowing = k.Workers > 0 && k.Pause == nil && k.Tasks.Available() >= growingLeast &&
 		!k.OldestAt.IsZero() && at.Sub(k.OldestAt) >= growingAge && k.Last.Enqueued > k.ended()
+}
+
+// silence returns how long a task has had no event from which it may be stuck. At least one attempt has ended.
+func (k *kindNow) silence() time.Duration {
+	slow := k.Running.Quantile(0.99)
+	least := max(stuckAge, stuckTimes*slow)
+	if k.Running.Count() >= quickLeast {
+		least = min(least, max(quickAge, quickTimes*slow))
+	}
+	return least
 }
 
 // rank returns a number for the order of kinds by their trouble.
@@ -299,6 +310,9 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if err := h.addResumptions(ctx, v.At, kinds); err != nil {
+		return nil, nil, nil, err
+	}
 	for k, one := range kinds {
 		one.Workers = live[k]
 		if reserved.IsKind(k) {
@@ -307,6 +321,24 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 		one.findDelay(v.At)
 	}
 	return kinds, total, minutes, nil
+}
+
+// addResumptions sets Resumed of the failing kinds: their failed attempts may be older.
+func (h *Handler) addResumptions(ctx context.Context, at time.Time, kinds map[ledger.Kind]*kindNow) error {
+	isAny := false
+	for _, k := range kinds {
+		isAny = isAny || k.isFailing()
+	}
+	if !isAny {
+		return nil
+	}
+	resumed, err := operator.ReadResumed(ctx, h.config.DB, at.Add(-sparkStep))
+	for _, r := range resumed {
+		if k := kinds[r.Kind]; k != nil && k.isFailing() && k.Resumed == nil {
+			k.Resumed = &r
+		}
+	}
+	return err
 }
 
 // readHour returns the statistics of the hour that ends with a minute. The slice must not be changed.

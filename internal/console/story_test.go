@@ -220,6 +220,28 @@ func TestStuckTask(t *testing.T) {
 	}
 }
 
+// A task of a kind with many quick attempts is stuck after 20 seconds. Each of its tasks is counted.
+func TestQuickKindIsStuckSoon(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	start := ledger.AppendRequest{Type: ledger.EventStarted, Actor: "w-1"}
+	for n := range 102 {
+		k := ledgertest.Key(t, fmt.Sprintf("label.print/%d", n))
+		ledgertest.Enqueue(t, s.db, k, `{}`)
+		events := []ledger.AppendRequest{start, {Type: ledger.EventSucceeded, Actor: "w-1",
+			Data: []byte(`{"duration_ms":80}`)}}
+		if n >= 100 {
+			events = events[:1]
+		}
+		s.appendAll(k, events...)
+	}
+	s.project()
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.task
+		set updated_at = now() - interval '30 seconds', lingering = version where state = 'running'`)
+	b := s.as(api.Viewer)
+	b.want(b.get("/"), http.StatusOK, "2 tasks of label.print have run without news, the longest for 30 s, on w-1")
+}
+
 // The pages of a task and of its kind name the concurrency limit for which tasks wait, and the command that changes it.
 func TestTaskWaitsForItsLimit(t *testing.T) {
 	t.Parallel()

@@ -90,7 +90,14 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			return err
 		}
 		text += healed + "."
-		d.Troubles = append(d.Troubles, trouble{Text: text, Error: why, Kind: unpaused(k), Links: []choice{
+		cure := ""
+		if k.Resumed != nil && k.Pause == nil && k.Healed() == "" {
+			text = fmt.Sprintf("%s was resumed %s ago by %s. Before that, %s attempts failed in 5 minutes.", k.Kind,
+				age(v.At.Sub(k.Resumed.At)), k.Resumed.Actor, k.Recent())
+			cure = "Wait for its next attempts. Once they succeed, release the dead tasks on Failures; " +
+				"else pause the kind again."
+		}
+		d.Troubles = append(d.Troubles, trouble{Text: text, Error: why, Cure: cure, Kind: unpaused(k), Links: []choice{
 			{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
@@ -150,7 +157,7 @@ func isExplained(unbegun []operator.UnbegunKind, kinds map[ledger.Kind]*kindNow)
 
 // stuckTrouble returns a sentence about running tasks without news, with their worker.
 func (h *Handler) stuckTrouble(ctx context.Context, v *view, k *kindNow) (trouble, error) {
-	silent, err := projector.ReadSilent(ctx, h.config.DB, k.Kind, v.At.Add(-stuckAge))
+	silent, err := projector.ReadSilent(ctx, h.config.DB, k.Kind, v.At.Add(-k.silence()))
 	if err != nil {
 		return trouble{}, err
 	}

@@ -46,6 +46,9 @@ const (
 	RebuildProjection = "projection.rebuild"
 	ReplayEvents      = "events.replay"
 
+	PauseKind  = "kind.pause"
+	ResumeKind = "kind.resume"
+
 	SeekSubscriber   = "subscriber.seek"
 	PauseSubscriber  = "subscriber.pause"
 	ResumeSubscriber = "subscriber.resume"

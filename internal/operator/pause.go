@@ -46,7 +46,7 @@ func (o *Operator) PauseKind(ctx context.Context, kind ledger.Kind, audit Audit)
 		return false, err
 	}
 	isNew, isChange := false, false
-	err := o.recordKind(ctx, kindPause, kind, audit, func(tx pgx.Tx) (_ bool, err error) {
+	err := o.recordKind(ctx, operation.PauseKind, kind, audit, func(tx pgx.Tx) (_ bool, err error) {
 		isChange, err = pgquery.Row(ctx, tx, pauseSQL,
 			[]any{string(kind), pgquery.Optional(audit.Actor), audit.Reason}, &isNew)
 		return isChange, err
@@ -64,19 +64,13 @@ func (o *Operator) ResumeKind(ctx context.Context, kind ledger.Kind, audit Audit
 		return false, err
 	}
 	wasPaused := false
-	err := o.recordKind(ctx, kindResume, kind, audit, func(tx pgx.Tx) (bool, error) {
+	err := o.recordKind(ctx, operation.ResumeKind, kind, audit, func(tx pgx.Tx) (bool, error) {
 		tag, err := tx.Exec(ctx, resumeSQL, string(kind))
 		wasPaused = tag.RowsAffected() > 0
 		return wasPaused, err
 	})
 	return wasPaused && err == nil, pgerr.Explain(fmt.Sprintf("resume kind %s", kind), err)
 }
-
-// Actions of the records of pauses.
-const (
-	kindPause  = "kind.pause"
-	kindResume = "kind.resume"
-)
 
 // recordKind calls change in a transaction, and records the action if change reports a change.
 func (o *Operator) recordKind(
