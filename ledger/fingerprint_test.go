@@ -22,10 +22,17 @@ func TestFingerprintGroups(t *testing.T) {
 			"blob 3f786850e387550fdab836ed7e6dc881de23001b is corrupt",
 			"blob 89e6c98d92887913cadf06b2adb97f26cde4849b is corrupt",
 		},
+		{"file cafe0123456 is corrupt", "file 5afe0123456 is corrupt", "file c0000000000 is corrupt"},
 		{"blob defacedfeed is corrupt"},
 		{"timed out after 1.5s", "timed out after 30s"},
 		{"dial tcp 10.0.0.1:5432: connection refused", "dial tcp 192.168.17.4:80: connection refused"},
 		{"dial tcp 10.0.0.1:5432: no route to host"},
+		{"order 17: status 401", "order 4711: status 401"},
+		{"order 17: status 500"},
+		{"POST /v1/orders/17: HTTP/1.1 401", "POST /v1/orders/18: HTTP/1.1 401"},
+		{"POST /v1/orders/17: HTTP/1.1 500"},
+		{"statusCode=429 after 3 s", "statusCode=429 after 10 s"},
+		{"code: 1062 at row 3", "code: 1063 at row 4"}, // not a status
 		{""},
 	}
 	seen := map[string]string{}

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -47,7 +49,8 @@ type failureGroup struct {
 	Retrying      int64
 	IsManyRetry   bool // there may be more retrying tasks
 	First, Last   time.Time
-	Example       ledger.Key
+	Example       ledger.Key   // the newest task
+	DeadExample   ledger.Key   // the newest dead task
 	Show          template.URL // the query of its tasks, without a state
 	Spark         spark
 	DeadPart      float64 // of the tasks, in percent
@@ -74,7 +77,8 @@ func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) er
 	for _, g := range groups {
 		d.Groups = append(d.Groups, &failureGroup{Kind: g.Kind, Fingerprint: g.Fingerprint, Error: g.Error,
 			Dead: g.Tasks, IsMore: g.More, First: g.Oldest, Last: g.Newest, Example: g.Example,
-			Message: normalize(g.Error)})
+			DeadExample: g.Example,
+			Message:     normalize(g.Error)})
 	}
 	if err := h.addRetrying(ctx, v, d, isFirst); err != nil {
 		return err
@@ -172,6 +176,10 @@ func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isF
 // changeGroup releases the dead tasks of a group, or retries or cancels its retrying tasks.
 func (h *Handler) changeGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) (result, error) {
 	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
+	if r.PostForm.Get("act") == "try" {
+		key := ledger.Key{Kind: kind, BizID: ledger.BizID(r.PostForm.Get("biz_id"))}
+		return h.tryOne(ctx, c, key, reason)
+	}
 	if message := r.PostForm.Get("message"); message != "" {
 		return h.changeRetrying(ctx, r, c, kind, message, reason)
 	}
@@ -184,6 +192,22 @@ func (h *Handler) changeGroup(ctx context.Context, r *http.Request, c api.Caller
 		text += fmt.Sprintf(" %s moved on before.", tasks(done.Skipped))
 	}
 	return result{done: text}, err
+}
+
+// tryOne releases a task of a group, whose page then shows whether the cause is mended.
+func (h *Handler) tryOne(ctx context.Context, c api.Caller, key ledger.Key, reason string) (result, error) {
+	if err := key.ValidateStored(); err != nil {
+		return result{}, err
+	}
+	if err := h.config.API.ChangeTask(ctx, c, key, api.Release, reason); err != nil {
+		return result{}, err
+	}
+	text := "This task alone was released. Once it has succeeded, release the others on Failures."
+	kinds, err := operator.ReadPaused(ctx, h.config.DB, "", lists.All)
+	if slices.ContainsFunc(kinds, func(p operator.PausedKind) bool { return p.Kind == key.Kind }) {
+		text = fmt.Sprintf("This task alone was released. %s is paused: it begins when the kind is resumed.", key.Kind)
+	}
+	return result{done: text, task: key}, err
 }
 
 // changeRetrying retries now, or cancels, the retrying tasks of a kind whose errors have a message, as
@@ -232,8 +256,13 @@ func (g *failureGroup) complete(at time.Time, minutes []projector.KindStats) {
 	g.Spark = newSpark("failed attempts of "+string(g.Kind)+" in the last hour", failed[:], failed[:])
 }
 
-// variable is a part of an error that varies from task to task: a quoted text, or words with digits.
-var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|[\pL_]*\d[\pL\d_]*(?:-[\pL_]*\d[\pL\d_]*)*`)
+// statusPattern matches a status in an error, which does not vary from task to task.
+const statusPattern = `(?i:status|code|http)(?:[ :=]|[Cc]ode|/[0-9.]+)*[1-5][0-9]{2}\b`
+
+var status = regexp.MustCompile(`^(?:` + statusPattern + `)$`)
+
+// variable is a status, or a part of an error that varies from task to task: a quoted text, or words with digits.
+var variable = regexp.MustCompile(statusPattern + `|"[^"]*"|'[^']*'|[\pL_]*\d[\pL\d_]*(?:-[\pL_]*\d[\pL\d_]*)*`)
 
 // variablePart stands for a part that varies.
 const variablePart = "•"
@@ -242,7 +271,34 @@ const variablePart = "•"
 func normalize(text string) string {
 	const most = 400
 	text = text[:min(len(text), most)]
-	return strings.Join(strings.Fields(variable.ReplaceAllString(strings.ToValidUTF8(text, ""), variablePart)), " ")
+	text = variable.ReplaceAllStringFunc(strings.ToValidUTF8(text, ""), func(part string) string {
+		if isStatus(part) {
+			return part
+		}
+		return variablePart
+	})
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// isStatus reports whether a match of variable is a status, such as "status 401": it distinguishes errors, as in
+// [ledger.Fingerprint].
+func isStatus(part string) bool { return status.MatchString(part) }
+
+// markVariable returns the beginning of an error, in which the parts that vary from task to task are marked.
+func markVariable(limit int, text string) template.HTML {
+	text = printable.Short(text, limit)
+	var b strings.Builder
+	from := 0
+	for _, at := range variable.FindAllStringIndex(text, -1) {
+		part := text[at[0]:at[1]]
+		if isStatus(part) {
+			continue
+		}
+		b.WriteString(template.HTMLEscapeString(text[from:at[0]]))
+		b.WriteString("<var>" + template.HTMLEscapeString(part) + "</var>")
+		from = at[1]
+	}
+	return template.HTML(b.String() + template.HTMLEscapeString(text[from:]))
 }
 
 // longestPart returns the longest part of a normalized error that does not vary, for a search.

@@ -65,7 +65,8 @@ func TestFailures(t *testing.T) {
 	s.project()
 	b := s.as(api.Operator)
 	p := b.get("/failures")
-	b.want(p, http.StatusOK, "5 dead, 2 retrying", "POST https://p-•.example/•: no answer &lt;after&gt; • ms",
+	b.want(p, http.StatusOK, "5 dead, 2 retrying", "POST https://p-<var>",
+		"</var>.example/<var>v1</var>: no answer &lt;after&gt; <var>", "Try one",
 		"<b>3</b> dead", "<b>2</b> retrying", "partner is down", "Release 3")
 	if n := strings.Count(p.body, "no answer"); n > 4 { // the text, the key of the row, its links and its form
 		t.Errorf("the group is shown %d times:\n%s", n, p.content())
@@ -79,9 +80,16 @@ func TestFailures(t *testing.T) {
 	b.want(tasks, http.StatusOK, "evt-1", "evt-3")
 	_, rest, _ = strings.Cut(p.body, `value="webhook.deliver"><input type="hidden" name="fingerprint" value="`)
 	fingerprint, _, _ := strings.Cut(rest, `"`)
+	try := url.Values{"csrf": {token(t, p)}, "kind": {"webhook.deliver"}, "biz_id": {string(dead[0].BizID)},
+		"act": {"try"}, "reason": {"it may answer"}}
+	b.want(b.post("/group", try), http.StatusOK, "<h1>evt-1</h1>", "This task alone was released.", "it may answer")
+	s.wantVersion(dead[0], 4)
+	b.want(b.post("/group", try), http.StatusConflict, "available")
+	dead = dead[1:]
+	s.project()
 	done := b.post("/group", url.Values{"csrf": {token(t, p)}, "kind": {"webhook.deliver"},
 		"fingerprint": {fingerprint}, "reason": {"it answers again"}})
-	b.want(done, http.StatusOK, "3 tasks of webhook.deliver released.")
+	b.want(done, http.StatusOK, "2 tasks of webhook.deliver released.")
 	for _, k := range dead {
 		s.wantVersion(k, 4)
 	}
@@ -107,4 +115,59 @@ func TestFailures(t *testing.T) {
 	form.Set("csrf", token(t, viewer.get("/")))
 	form.Set("act", "release")
 	viewer.want(viewer.post("/group", form), http.StatusForbidden)
+}
+
+// Errors with different statuses are in groups of their own, whose other numbers are marked as parts that vary.
+func TestStatusesAreKeptApart(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for n := range 6 {
+		k := ledgertest.Key(t, fmt.Sprintf("webhook.deliver/evt-%d", n))
+		ledgertest.Enqueue(t, s.db, k, `{}`)
+		data := json.RawMessage(fmt.Sprintf(`{"error":{"message":"order 7%d: status %d"}}`, n, 401+99*(n%2)))
+		failed := ledger.AppendRequest{Type: ledger.EventFailed, Data: data, In: time.Hour}
+		if n < 4 {
+			failed.In = 0
+			s.appendAll(k, failed, ledger.AppendRequest{Type: ledger.EventBuried, Data: data})
+			continue
+		}
+		s.appendAll(k, failed)
+	}
+	s.project()
+	b := s.as(api.Viewer)
+	p := b.get("/failures")
+	b.want(p, http.StatusOK, "</var>: status 401", "</var>: status 500", "order <var>7")
+	if n := strings.Count(p.body, "<b>2</b> dead"); n != 2 || strings.Count(p.body, "<b>1</b> retrying") != 2 {
+		t.Errorf("%d groups with 2 dead tasks, want 2, each with a retrying one:\n%s", n, p.content())
+	}
+}
+
+// Straight after its resumption, a kind that failed before its pause is shown as resumed, with the next step.
+func TestResumedKind(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for n := range 6 {
+		k := ledgertest.Key(t, fmt.Sprintf("coupon.send/%d", n))
+		ledgertest.Enqueue(t, s.db, k, `{}`)
+		data := json.RawMessage(`{"error":{"message":"refused"}}`)
+		s.appendAll(k, ledger.AppendRequest{Type: ledger.EventFailed, Data: data},
+			ledger.AppendRequest{Type: ledger.EventBuried, Data: data})
+	}
+	s.project()
+	b := s.as(api.Admin)
+	p := b.get("/")
+	b.want(p, http.StatusOK, "coupon.send is failing: 6 of 6 attempts")
+	form := url.Values{"csrf": {token(t, p)}, "kind": {"coupon.send"}, "reason": {"it is down"}, "act": {"pause"},
+		"to": {"overview"}}
+	b.want(b.post("/kind", form), http.StatusOK, "coupon.send is paused.")
+	form.Set("act", "resume")
+	form.Set("reason", "it is up")
+	b.want(b.post("/kind", form), http.StatusOK, "coupon.send is resumed. 6 tasks wait on Failures for a release.")
+	s.project()
+	b.want(b.get("/"), http.StatusOK, "ago by ada-admin. Before that, 6 of 6 attempts failed in 5 minutes.",
+		"Wait for its next attempts.", "Pause…")
+	b.want(b.get("/kind?name=coupon.send"), http.StatusOK, "by ada-admin. Before that, 6 of 6")
+	if other := s.as(api.Admin).get("/failures"); !strings.Contains(other.body, "6 dead") {
+		t.Errorf("the dead tasks are not on Failures:\n%s", other.content())
+	}
 }

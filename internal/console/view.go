@@ -113,6 +113,7 @@ func functions(zone *time.Location) template.FuncMap {
 		"size":    size,
 		"text":    func(s any) string { return printable.Text(toText(s)) },
 		"short":   func(limit int, s any) string { return printable.Short(toText(s), limit) },
+		"varying": markVariable,
 		"parts":   func(limit int, s any) template.HTML { return parts(printable.Short(toText(s), limit)) },
 		"lines":   lines,
 		"task":    taskPathOf,
