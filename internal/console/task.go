@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,8 +24,9 @@ const maxEvents = 200
 // taskData is the content of the page of a task.
 type taskData struct {
 	Key          ledger.Key
-	Task         ledger.Task // as of Version
-	Version      int         // the last event that counts
+	Archived     *ledger.ArchivedError // then the other members are not set
+	Task         ledger.Task           // as of Version
+	Version      int                   // the last event that counts
 	Newest       int
 	IsPast       bool
 	First        int // the version of the first event that is shown
@@ -49,6 +51,12 @@ type taskData struct {
 // Command returns the command that shows the task.
 func (d *taskData) Command() string {
 	return "taskledger show task " + shellQuote(string(d.Key.Kind)) + " " + shellQuote(string(d.Key.BizID))
+}
+
+// RunAgain returns the command that runs an archived task again.
+func (d *taskData) RunAgain() string {
+	return "taskledger enqueue " + shellQuote(string(d.Key.Kind)) + " " + shellQuote(string(d.Key.BizID)) +
+		" --if-exists rerun --args '{…}'"
 }
 
 // Limit returns the name of the limit for which the task waits, or "".
@@ -81,7 +89,9 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	}
 	v.Title = printable.Short(string(d.Key.BizID), 120)
 	var err error
-	if d.Task, err = ledger.Load(ctx, h.config.DB, d.Key); err != nil {
+	if d.Task, err = ledger.Load(ctx, h.config.DB, d.Key); errors.As(err, &d.Archived) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	d.Newest = int(d.Task.Version)

@@ -14,17 +14,27 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/console"
+	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/services"
 )
+
+// taskPages are the paths of further tasks of the shop, with the names of their pictures.
+var taskPages = []struct{ name, path string }{
+	{"line", "/task?kind=account.book&biz_id=order-12400-refund"},
+	{"archived", "/task?kind=quote.render&biz_id=offer-2024-118"},
+}
 
 // maxPicture is the greatest number of bytes of a picture of the documentation.
 const maxPicture = 100_000
@@ -106,6 +116,8 @@ func serveAll(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	s.cause(t)
+	s.limit(t)
+	s.archive(t)
 	if _, err := owner.Exec(t.Context(), hourSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +172,47 @@ func (s *site) cause(t *testing.T) {
 	s.project()
 }
 
+// limit adds limits of starts, and a line of tasks.
+func (s *site) limit(t *testing.T) {
+	t.Helper()
+	few, many := 2, 20
+	for _, l := range []ledger.StartLimit{
+		{Name: "partner-api", Kinds: map[ledger.Kind]int{"webhook.deliver.partner": 2, "crm.sync": 1},
+			MaxRunning: &many, Rate: &ledger.StartRate{Starts: 100, Period: time.Minute}},
+		{Name: "customer.export", Kinds: map[ledger.Kind]int{"customer.export": 1}, Per: ledger.PerPartition,
+			MaxRunning: &few},
+	} {
+		if err := ledger.SetStartLimit(t.Context(), ledgertest.As(t, s.db, "operator"), l, "ada"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"order-12400-debit", "order-12400-refund", "order-12401-debit"} {
+		_, err := ledger.Enqueue(t.Context(), s.db, ledgertest.Key(t, "account.book/"+id), []byte(`{"customer": 17}`),
+			&ledger.EnqueueOptions{Actor: "checkout", OrderKey: "customer/17"})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.project()
+}
+
+// archive adds an archived task.
+func (s *site) archive(t *testing.T) {
+	t.Helper()
+	owner := ledgertest.As(t, s.db, ledgertest.Owner)
+	k := ledgertest.Key(t, "quote.render/offer-2024-118")
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	ledgertest.Append(t, owner, k, ledger.EventStarted, ledger.EventSucceeded)
+	s.project()
+	ledgertest.ExecAsOwner(t, s.db, `
+		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
+	r, err := archiver.Run(t.Context(), ledgertest.As(t, s.db, "archiver"), archiver.Options{
+		Kinds: []ledger.Kind{k.Kind}, Hold: time.Nanosecond, Actor: "ada", Reason: "the offers of 2024"})
+	if err != nil || r.Tasks != 1 {
+		t.Fatalf("archived %+v, %v", r, err)
+	}
+}
+
 // The pictures of docs/console show each page of a shop in which all services run, in light, dark, and on a phone. Each
 // is small. With -screenshots they are written.
 func TestPicturesForTheDocumentation(t *testing.T) {
@@ -204,6 +257,13 @@ func TestPicturesForTheDocumentation(t *testing.T) {
 		c.write("graph-" + form.name)
 		for _, f := range c.axe() {
 			t.Errorf("the graph: %s, %s: %s\n%s", f.Impact, f.ID, f.Help, f.Nodes)
+		}
+		for _, p := range taskPages {
+			c.visit(p.path)
+			c.write(p.name + "-" + form.name)
+			for _, f := range c.axe() {
+				t.Errorf("%s: %s, %s: %s\n%s", p.name, f.Impact, f.ID, f.Help, f.Nodes)
+			}
 		}
 		c.check(form.name)
 	}
