@@ -23,7 +23,9 @@ var rules = []rule{
 	},
 	{
 		pkg: "/services",
-		may: []string{"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
+		may: []string{module, "/migrations", "/internal/embedded", "/internal/pgerr", "/internal/pgfetch",
+			"/internal/pgpool", "/internal/reserve",
+			"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
 			"/internal/health", "/internal/probe", "/metrics", "/internal/webhooks", "/internal/alarm",
 			"/internal/api", "/internal/archive", "/internal/console", "/internal/relays",
 			"/internal/archiver", "/internal/seal/...", "/internal/broker", "/internal/httpserver", "/internal/loop",
@@ -445,6 +447,10 @@ var rules = []rule{
 	},
 	{
 		pkg: "/examples/orders", may: []string{module, "/ledger", "/workers", pgx},
+		reason: "an example imports what a program of users may",
+	},
+	{
+		pkg: "/examples/quickstart", may: []string{module, "/ledger", "/services", "/workers", pgx},
 		reason: "an example imports what a program of users may",
 	},
 	{

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"strings"
-	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +19,6 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// README begin
 type Coupon struct {
 	Cents int `json:"cents"`
 }
@@ -58,9 +55,7 @@ func work(ctx context.Context) error {
 	return worker.Run(ctx)
 }
 
-// README end
-
-// The README's code, with the dispatcher that `taskledger serve` runs.
+// A producer and a worker, with the dispatcher that `taskledger serve` runs.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	db, done := ledgertest.Example(ledgertest.App, "relay")
@@ -108,24 +103,4 @@ func Example() {
 	must(<-ended)
 	must(<-ended)
 	// Output: 500 cents
-}
-
-// The README shows the code of this file.
-func TestReadmeShowsTheExample(t *testing.T) {
-	between := func(name, begin, end string) string {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, found := strings.Cut(string(text), begin)
-		block, _, ended := strings.Cut(rest, end)
-		if !found || !ended {
-			t.Fatalf("%s: nothing between %q and %q", name, begin, end)
-		}
-		return strings.TrimSpace(block)
-	}
-	code := between("example_readme_test.go", "// README begin\n", "// README end\n")
-	if shown := between("../README.md", "```go\n", "```\n"); shown != code {
-		t.Errorf("README.md shows:\n%s\n\nthe example is:\n%s", shown, code)
-	}
 }
