@@ -20,8 +20,8 @@
 //	                               └─── running ◀───┘
 //
 // A doubtful task becomes ready when the dispatcher has applied a window of the feed that was opened after the task
-// became doubtful. If the task ended meanwhile, that window contains the event. A running task belongs to a worker without
-// a session here; it becomes doubtful when that worker's lease ends.
+// became doubtful. If the task ended meanwhile, that window contains the event. A running task belongs to a worker
+// without a session here; it becomes doubtful when that worker's lease ends.
 //
 // # Limits
 //

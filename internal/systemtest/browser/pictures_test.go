@@ -22,8 +22,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/archiver"
-	"github.com/taskledger/taskledger/internal/console"
-	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
