@@ -288,43 +288,63 @@ comment on function taskledger_internal.line_before(text, bigint, integer) is
   'Returns the task of this order key whose turn it is, with the type of its last event and since when it has its turn '
   'or is dead (null: the line is free), how many tasks wait before this position, and whether they are more than most.';
 
--- The lines that stand because a task is dead, the newest first. It examines at most the newest 10,000 burials of tasks
--- with order keys.
--- Indexes: event_line_dead, event_turn, primary key, event_run.
+-- The lines that stand because a task is dead, the newest first. It examines the newest 10,000 burials of tasks with
+-- order keys and, if there are more, up to 10,000 tasks that the projection shows as dead.
+-- Indexes: event_line_dead, event_turn, primary key, event_run; task_dead.
 -- +goose StatementBegin
 create function taskledger_internal.stopped_lines(most integer)
-returns table (order_key text, kind text, biz_id text, since timestamptz)
+returns table (order_key text, kind text, biz_id text, since timestamptz, is_more boolean)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
+declare
+  examined constant integer := 10000;
 begin
   return query
-  select d.order_key, d.kind, d.biz_id, d.recorded_at
-    from (
-      select b.order_key, b.kind, b.biz_id, b.recorded_at, b.position
-        from (
-          select e.order_key, e.kind, e.biz_id, e.version, e.recorded_at, e.position
-            from taskledger.event e
-           where e.order_key is not null and e.type = 'buried'
-           order by e.position desc
-           limit 10000) b
-       where not exists (
-         select from taskledger.event n
-          where n.kind = b.kind and n.biz_id = b.biz_id and n.version = b.version + 1)
-       order by b.position desc) d
+  with burial as materialized (
+    select e.order_key, e.kind, e.biz_id, e.version, e.recorded_at, e.position
+      from taskledger.event e
+     where e.order_key is not null and e.type = 'buried'
+     order by e.position desc
+     limit examined + 1
+  ), dead as materialized (
+    select t.kind, t.biz_id
+      from taskledger.tasks t
+     where t.fingerprint is not null and (select count(*) from burial) > examined
+     limit examined + 1
+  ), candidate as materialized (
+    select b.order_key, b.kind, b.biz_id, b.recorded_at, b.position
+      from burial b
+     where not exists (
+       select from taskledger.event n
+        where n.kind = b.kind and n.biz_id = b.biz_id and n.version = b.version + 1)
+     union
+    select h.order_key, d.kind, d.biz_id, h.recorded_at, h.position
+      from dead d
+     cross join lateral (
+       select e.order_key, e.recorded_at, e.position, e.type
+         from taskledger.event e
+        where e.kind = d.kind and e.biz_id = d.biz_id
+        order by e.version desc
+        limit 1) h
+     where h.type = 'buried' and h.order_key is not null
+  )
+  select c.order_key, c.kind, c.biz_id, c.recorded_at, (select count(*) > examined from dead)
+    from (select * from candidate order by position desc) c
    cross join lateral (
      select t.kind, t.biz_id
-       from taskledger_internal.line_turns(array[d.order_key]) t
+       from taskledger_internal.line_turns(array[c.order_key]) t
       where t.is_held
       limit 1) h
-   where h.kind = d.kind and h.biz_id = d.biz_id
+   where h.kind = c.kind and h.biz_id = c.biz_id
    limit stopped_lines.most;
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.stopped_lines(integer) is
-  'Returns lines that stand because the task whose turn it is is dead, with that task and since when it is dead.';
+  'Returns lines that stand because the task whose turn it is is dead, with that task and since when it is dead. '
+  'is_more: there may be others, because too many tasks are dead to examine all.';
 
 revoke all on all functions in schema taskledger, taskledger_internal from public;

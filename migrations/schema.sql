@@ -6287,7 +6287,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position" bigint, last integer) IS 'Returns whether the event of a task at a position is in the ledger, and none after a version: a removed task has none.';
 
-CREATE FUNCTION taskledger_internal.stopped_lines(most integer) RETURNS TABLE(order_key text, kind text, biz_id text, since timestamp with time zone)
+CREATE FUNCTION taskledger_internal.stopped_lines(most integer) RETURNS TABLE(order_key text, kind text, biz_id text, since timestamp with time zone, is_more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -6298,32 +6298,51 @@ CREATE FUNCTION taskledger_internal.stopped_lines(most integer) RETURNS TABLE(or
     SET jit TO 'off'
     AS $$
 #variable_conflict use_column
+declare
+  examined constant integer := 10000;
 begin
   return query
-  select d.order_key, d.kind, d.biz_id, d.recorded_at
-    from (
-      select b.order_key, b.kind, b.biz_id, b.recorded_at, b.position
-        from (
-          select e.order_key, e.kind, e.biz_id, e.version, e.recorded_at, e.position
-            from taskledger.event e
-           where e.order_key is not null and e.type = 'buried'
-           order by e.position desc
-           limit 10000) b
-       where not exists (
-         select from taskledger.event n
-          where n.kind = b.kind and n.biz_id = b.biz_id and n.version = b.version + 1)
-       order by b.position desc) d
+  with burial as materialized (
+    select e.order_key, e.kind, e.biz_id, e.version, e.recorded_at, e.position
+      from taskledger.event e
+     where e.order_key is not null and e.type = 'buried'
+     order by e.position desc
+     limit examined + 1
+  ), dead as materialized (
+    select t.kind, t.biz_id
+      from taskledger.tasks t
+     where t.fingerprint is not null and (select count(*) from burial) > examined
+     limit examined + 1
+  ), candidate as materialized (
+    select b.order_key, b.kind, b.biz_id, b.recorded_at, b.position
+      from burial b
+     where not exists (
+       select from taskledger.event n
+        where n.kind = b.kind and n.biz_id = b.biz_id and n.version = b.version + 1)
+     union
+    select h.order_key, d.kind, d.biz_id, h.recorded_at, h.position
+      from dead d
+     cross join lateral (
+       select e.order_key, e.recorded_at, e.position, e.type
+         from taskledger.event e
+        where e.kind = d.kind and e.biz_id = d.biz_id
+        order by e.version desc
+        limit 1) h
+     where h.type = 'buried' and h.order_key is not null
+  )
+  select c.order_key, c.kind, c.biz_id, c.recorded_at, (select count(*) > examined from dead)
+    from (select * from candidate order by position desc) c
    cross join lateral (
      select t.kind, t.biz_id
-       from taskledger_internal.line_turns(array[d.order_key]) t
+       from taskledger_internal.line_turns(array[c.order_key]) t
       where t.is_held
       limit 1) h
-   where h.kind = d.kind and h.biz_id = d.biz_id
+   where h.kind = c.kind and h.biz_id = c.biz_id
    limit stopped_lines.most;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.stopped_lines(most integer) IS 'Returns lines that stand because the task whose turn it is is dead, with that task and since when it is dead.';
+COMMENT ON FUNCTION taskledger_internal.stopped_lines(most integer) IS 'Returns lines that stand because the task whose turn it is is dead, with that task and since when it is dead. is_more: there may be others, because too many tasks are dead to examine all.';
 
 CREATE FUNCTION taskledger_internal.string_value(string text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE

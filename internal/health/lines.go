@@ -10,7 +10,7 @@ import (
 )
 
 func checkLines(ctx context.Context, c Config, r *Report) error {
-	stopped, err := operator.ReadStoppedLines(ctx, c.DB)
+	stopped, hasMore, err := operator.ReadStoppedLines(ctx, c.DB)
 	if err != nil || len(stopped) == 0 {
 		return err
 	}
@@ -24,8 +24,8 @@ func checkLines(ctx context.Context, c Config, r *Report) error {
 		}
 	}
 	count := printable.Count(int64(len(stopped)))
-	if len(stopped) == operator.MaxStoppedLines {
-		count += " or more"
+	if hasMore {
+		count = "at least " + count
 	}
 	r.add(Condition{
 		Name: LinesStopped, Since: since,

@@ -44,7 +44,7 @@ type Report struct {
 	Unhandled []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
 	Unbegun   []operator.UnbegunKind   `json:"unbegun"`   // kinds whose live workers do not begin their oldest tasks
 	Paused    []operator.PausedKind    `json:"paused"`
-	// StoppedLines are lines that stand because of a dead task, at most [operator.MaxStoppedLines].
+	// StoppedLines are lines that stand because of a dead task, at most 100.
 	StoppedLines []operator.StoppedLine `json:"stopped_lines,omitempty"`
 	Alarms       []UndeliveredAlarm     `json:"undelivered_alarms"`
 	Degraded     []Condition            `json:"degraded"` // the conditions that hold; empty: healthy

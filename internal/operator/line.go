@@ -15,8 +15,8 @@ import (
 //go:embed sql/stopped_lines.sql
 var stoppedLinesSQL string
 
-// MaxStoppedLines is the greatest number of lines that [ReadStoppedLines] returns.
-const MaxStoppedLines = 100
+// maxStoppedLines is the greatest number of lines that [ReadStoppedLines] returns.
+const maxStoppedLines = 100
 
 // StoppedLine is a line whose task is dead, so that none of its other tasks begins.
 type StoppedLine struct {
@@ -25,15 +25,20 @@ type StoppedLine struct {
 	Since    time.Time  `json:"since"` // when it died
 }
 
-// ReadStoppedLines returns the lines that stand because of a dead task, the newest first, among the newest 10,000 tasks
-// with an order key that died. It never commits. Errors: [ledger.ErrNotMigrated].
-func ReadStoppedLines(ctx context.Context, db ledger.DB) ([]StoppedLine, error) {
-	rows, err := db.Query(ctx, stoppedLinesSQL, int64(MaxStoppedLines))
+// ReadStoppedLines returns the lines that stand because of a dead task, the newest first, at most 100. hasMore reports
+// that there may be others: more than these, or more than 10,000 dead tasks to examine. It never commits.
+// Errors: [ledger.ErrNotMigrated].
+func ReadStoppedLines(ctx context.Context, db ledger.DB) (all []StoppedLine, hasMore bool, err error) {
+	rows, err := db.Query(ctx, stoppedLinesSQL, int64(maxStoppedLines+1))
 	if err != nil {
-		return nil, pgerr.Explain("read stopped lines", err)
+		return nil, false, pgerr.Explain("read stopped lines", err)
 	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l StoppedLine, err error) {
-		return l, row.Scan(&l.OrderKey, (*string)(&l.Key.Kind), (*string)(&l.Key.BizID), pgquery.Micros(&l.Since))
+	all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l StoppedLine, err error) {
+		return l, row.Scan(&l.OrderKey, (*string)(&l.Key.Kind), (*string)(&l.Key.BizID), pgquery.Micros(&l.Since),
+			&hasMore)
 	})
-	return all, pgerr.Explain("read stopped lines", err)
+	if len(all) > maxStoppedLines {
+		all, hasMore = all[:maxStoppedLines], true
+	}
+	return all, hasMore, pgerr.Explain("read stopped lines", err)
 }
