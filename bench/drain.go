@@ -101,6 +101,7 @@ const (
 	fromCommit                       // committed; the clock stops when both events of each task are published
 	withoutRelay                     // committed; no relay runs
 	withPriorities                   // published and projected, tasks of four priorities in turn
+	withPartitions                   // published and projected, tasks of 1,000 partitions in turn
 	withOrderKeys                    // published and projected, tasks with 10,000 order keys in turn
 )
 
@@ -123,6 +124,8 @@ func drainOurs(
 	switch start {
 	case withPriorities:
 		fill, start = fillByPriority, afterRelay
+	case withPartitions:
+		fill, start = fillPartitions, afterRelay
 	case withOrderKeys:
 		fill, start = fillOrdered, afterRelay
 	case afterRelay, fromCommit, withoutRelay:

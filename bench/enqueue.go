@@ -105,10 +105,15 @@ type transaction func(ctx context.Context, conn *pgx.Conn, id string) error
 
 // oursTransaction returns the transaction that our documentation advises if every round trip counts.
 func oursTransaction(kind ledger.TypedKind[json.RawMessage]) transaction {
+	return oursTransactionOf(kind, nil)
+}
+
+// oursTransactionOf is [oursTransaction] with options of the tasks.
+func oursTransactionOf(kind ledger.TypedKind[json.RawMessage], o *ledger.EnqueueOptions) transaction {
 	return func(ctx context.Context, conn *pgx.Conn, id string) error {
 		tx := ledger.BeginOn(ctx, conn, nil)
 		tx.AtCommit(statement("effect"), id)
-		_, err := kind.EnqueueAndCommit(ctx, tx, ledger.BizID(id), args, nil)
+		_, err := kind.EnqueueAndCommit(ctx, tx, ledger.BizID(id), args, o)
 		return err
 	}
 }

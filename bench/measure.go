@@ -19,6 +19,8 @@ const (
 	oursFromCommit  = "taskledger, relay included"
 	oursNoStream    = "taskledger, no stream"
 	oursPriorities  = "taskledger, four priorities"
+	oursPartitions  = "taskledger, 1,000 partitions"
+	oursNoisy       = "taskledger, 1,000,000 of another tenant"
 	oursLimited     = "taskledger, limit of 100"
 	oursNamed       = "taskledger, shared limit of 100"
 	oursRated       = "taskledger, rate of 100,000/s"
@@ -101,7 +103,7 @@ func measures() []measure {
 		everydayMeasures(),
 		[]measure{
 			subscribersMeasure(), subscriberMeasure(), priorityMeasure(), limitsMeasure(),
-			orderMeasure(), lineMeasure(), costMeasure(),
+			partitionsMeasure(), tenantMeasure(), orderMeasure(), lineMeasure(), costMeasure(),
 			growthMeasure(), controlMeasure(), floorGrowthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(),
 			timersMeasure(),
 		},

@@ -14,29 +14,33 @@ import (
 // priorityMeasure measures from the return of an urgent task's commit to its handler, next to a backlog of tasks of the
 // lowest priority that keeps all slots busy.
 func priorityMeasure() measure {
+	run := func(waiting int) func(context.Context, *trial) error {
+		return func(ctx context.Context, t *trial) error {
+			return latencyBeside(ctx, t, t.size(waiting, waiting/20),
+				ledger.EnqueueOptions{Priority: ledger.PriorityLow},
+				ledger.EnqueueOptions{Priority: ledger.PriorityUrgent})
+		}
+	}
 	return measure{
 		name: "priority", title: "enqueue commit of an urgent task to its handler, 20 a second; " +
-			"100 slots, handlers of 50 ms; without other tasks, and next to 200,000 low ones",
+			"100 slots, handlers of 50 ms; without other tasks, and next to 1,000,000 low ones",
 		notQuick: true,
 		contenders: []contender{
-			{system: ours, run: func(ctx context.Context, t *trial) error { return latencyOfUrgent(ctx, t, 0) }},
-			{system: oursPriorities, run: func(ctx context.Context, t *trial) error {
-				return latencyOfUrgent(ctx, t, t.size(200_000, 60_000))
-			}},
+			{system: ours, run: run(0)},
+			{system: oursPriorities, run: run(1_000_000)},
 		},
 	}
 }
 
-// latencyOfUrgent runs all services and a worker, with this many low tasks.
-func latencyOfUrgent(ctx context.Context, t *trial, low int) error {
+// latencyBeside runs all services and a worker, with this many waiting tasks. It measures later tasks.
+func latencyBeside(ctx context.Context, t *trial, waiting int, of, measured ledger.EnqueueOptions) error {
 	const perSecond, slots, takes = 20, 100, 50 * time.Millisecond
 	n, err := newNode(ctx, t, false)
 	if err != nil {
 		return err
 	}
-	name := func(i int) string { return fmt.Sprint("low-", i) }
-	options := &ledger.EnqueueOptions{Priority: ledger.PriorityLow}
-	if err := fillWith(ctx, t, low, name, func(int) *ledger.EnqueueOptions { return options }); err != nil {
+	name := func(i int) string { return fmt.Sprint("waiting-", i) }
+	if err := fillWith(ctx, t, waiting, name, func(int) *ledger.EnqueueOptions { return &of }); err != nil {
 		return err
 	}
 	w := newStopwatch(max(1, int(t.duration().Seconds()*perSecond)))
@@ -54,7 +58,7 @@ func latencyOfUrgent(ctx context.Context, t *trial, low int) error {
 	if err := errors.Join(n.relay(ctx, nil), n.project(ctx), n.work(ctx, t.db, register, nil)); err != nil {
 		return err
 	}
-	if err := w.offer(ctx, t, perSecond, oursTransaction(kind.WithPriority(ledger.PriorityUrgent))); err != nil {
+	if err := w.offer(ctx, t, perSecond, oursTransactionOf(kind, &measured)); err != nil {
 		return err
 	}
 	if err := awaitClosed(ctx, w.counter.done); err != nil {
