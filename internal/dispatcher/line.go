@@ -32,7 +32,7 @@ const (
 	linePatience    = 200 * time.Millisecond
 	minLinePatience = 10 * time.Millisecond
 	lineRetry       = time.Second
-	// lineStall is how long a stopped process, or one that is cut off, can hold the lock of the turns.
+	// lineStall is how long a process that is stopped or cut off can hold the lock of the turns.
 	lineStall = 5 * time.Second
 	// lineCursorEvery is the least time between two cursor rows after pages with order keys, and linePlainEvery after
 	// other pages.
