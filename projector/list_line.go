@@ -22,7 +22,7 @@ var (
 const firstWalk = 100
 
 // readLine returns the tasks with f.OrderKey, the last lined up first. The projection contains no order keys: the
-// ledger's own indexes have the places of the line.
+// ledger's own indexes contain the places of the line.
 func (f Filter) readLine(ctx context.Context, db ledger.DB) (
 	found []ledger.ListedTask, next ledger.Position, err error,
 ) {

@@ -45,7 +45,7 @@ type tasksData struct {
 	Bulk   []act        // that can be applied to all tasks of the filter
 	Narrow template.URL // the query that all tasks of the page match, for which there is Bulk; "": none
 	Words  []string     // that the search box completes
-	InLine string       // how many tasks wait in the line of the search, and which task has its turn
+	InLine string       // how many tasks wait in the line, and whose turn it is
 }
 
 // tab is a state with its number of tasks.

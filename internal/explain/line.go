@@ -38,7 +38,7 @@ func (t *turn) columns() []any {
 
 func (t *turn) isFree() bool { return t.holder == ledger.Key{} }
 
-// sentence names the task that has the turn, and since when. It returns "" if the line is free.
+// sentence names the task whose turn it is, and since when. It returns "" if the line is free.
 func (t *turn) sentence(mayName func(ledger.Kind) bool) string {
 	age := printable.Age(time.Since(t.since))
 	name, first := "a task of another kind", "A task of another kind"
@@ -57,8 +57,8 @@ func (t *turn) sentence(mayName func(ledger.Kind) bool) string {
 	}
 }
 
-// Line returns how many tasks wait in a line, and which task has had its turn since when. It returns "" for a line in
-// which no task waits or has its turn. Its cost does not grow with the line. It never commits.
+// Line returns how many tasks wait in a line, and which task has had its turn since when. It returns "" if no task
+// waits or runs. Its cost does not grow with the line. It never commits.
 func (s Source) Line(ctx context.Context, orderKey string) (string, error) {
 	var t turn
 	if _, err := pgquery.Row(ctx, s.DB, lineSQL, []any{orderKey, int64(maxBefore)}, t.columns()...); err != nil {
