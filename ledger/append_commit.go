@@ -49,7 +49,7 @@ func (r *AppendRequest) queue(batch *pgx.Batch, guard string) {
 	args := make([]any, 0, 13)
 	args = append(args, string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), pgquery.Optional(r.Actor),
 		pgquery.JSON(r.Data), pgquery.JSON(r.Meta), guard)
-	if attempt, ok := r.attemptAfterRead(); ok {
+	if attempt, ok := r.attemptAfterRead(); ok && r.last.OrderKey == "" {
 		args = append(args, int64(attempt), int64(r.last.Shard), r.last.Incarnation,
 			int64(r.last.Priority), pgquery.Optional(r.last.Partition), r.last.Position)
 		batch.Queue(appendRequiredRead[r.Type], args...)

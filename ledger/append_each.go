@@ -123,14 +123,15 @@ func (g *requestGroup) sortRequests() []int {
 
 // insertRead appends the requests in order whose last events were read before, and sets their events. If the database
 // may have lost some of these events since, or if it returns an error, it sets none. It leaves out requests that
-// [Transitions] refuses, and requests with a due time.
+// [Transitions] refuses, requests with a due time, and requests that may line up a task.
 func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) error {
 	var incarnation string
 	var read []int
 	for _, i := range order {
 		r := &g.requests[i]
 		_, ok := r.attemptAfterRead()
-		if !ok || !(dueTime{r.In, r.At}).isZero() || incarnation != "" && r.last.Incarnation != incarnation {
+		linesUp := r.last.OrderKey != "" && r.Type == EventReleased
+		if !ok || linesUp || !(dueTime{r.In, r.At}).isZero() || incarnation != "" && r.last.Incarnation != incarnation {
 			continue
 		}
 		if read == nil {
@@ -142,8 +143,9 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 		return nil
 	}
 	var l requestList
-	var shards, attempts, priorities, partitions pgarray.Builder // of requests; of rules; of rules; of requests
-	partitions.Empties = true
+	var shards, partitions, orderKeys pgarray.Builder // of requests
+	var attempts, priorities pgarray.Builder          // of rules
+	partitions.Empties, orderKeys.Empties = true, true
 	lowest := g.requests[read[0]].last.Position
 	l.grow(g, read)
 	for _, i := range read {
@@ -152,6 +154,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 		attempt, _ := r.attemptAfterRead()
 		shards.AddInt(int64(r.last.Shard))
 		partitions.AddOptional(r.last.Partition)
+		orderKeys.AddOptional(r.last.OrderKey)
 		if l.add(r, attempt) {
 			attempts.AddInt(int64(attempt))
 			priorities.AddOptionalInt(int64(r.last.Priority))
@@ -160,7 +163,8 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 	rows, err := g.db.Query(ctx, appendManyReadSQL,
 		l.rules.String(), l.ids.String(), l.expected.String(), shards.String(), l.data.String(), l.metas.String(),
 		l.kinds.String(), l.types.String(), l.actors.String(), attempts.String(),
-		milliseconds(lockTimeout), incarnation, priorities.String(), partitions.String(), lowest)
+		milliseconds(lockTimeout), incarnation, priorities.String(), partitions.String(), lowest,
+		orderKeys.String())
 	if err != nil {
 		return err
 	}
@@ -180,6 +184,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 		e.Key, e.Version, e.Type, e.Shard = r.Key, r.Expected+1, r.Type, Shard(r.last.Shard)
 		e.Attempt, _ = r.attemptAfterRead()
 		e.Priority, e.Partition = Priority(r.last.Priority), r.last.Partition
+		e.OrderKey = r.last.OrderKey
 		e.Actor, e.Login = cmp.Or(r.Actor, login), login
 		e.DataVersion, e.Data, e.Meta = 1, r.Data, r.Meta
 		g.results[read[n-1]].Event = e
@@ -342,7 +347,7 @@ func (g *requestGroup) insert(ctx context.Context, order []int, lockTimeout time
 			break
 		}
 		r := &g.requests[order[next]]
-		e.Key, e.Type, e.DataVersion, e.Data, e.Meta = r.Key, r.Type, 1, r.Data, r.Meta
+		e.Key, e.DataVersion, e.Data, e.Meta = r.Key, 1, r.Data, r.Meta
 		e.setStored(data)
 		g.results[order[next]].Event = e
 	}

@@ -27,13 +27,13 @@ func readLast(t *testing.T, db rowDB, requests []ledger.AppendRequest) {
 		var last unexported.LastEvent
 		err := db.QueryRow(t.Context(), `
 			select e.version, e.attempt, taskledger.state_after(e.type)::text, e.shard, e.position,
-			       coalesce(e.partition, ''),
+			       coalesce(e.partition, ''), coalesce(e.order_key, ''),
 			       taskledger_internal.session_incarnation()
 			  from taskledger.event e
 			 where e.kind = $1 and e.biz_id = $2
 			 order by e.version desc limit 1`, requests[i].Key.Kind, requests[i].Key.BizID).
 			Scan(&last.Version, &last.Attempt, &last.State, &last.Shard, &last.Position, &last.Partition,
-				&last.Incarnation)
+				&last.OrderKey, &last.Incarnation)
 		if err != nil {
 			t.Fatal(err)
 		}

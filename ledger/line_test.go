@@ -539,6 +539,48 @@ func TestSuccessorLinesUpWhenReleased(t *testing.T) {
 	ledgertest.Check(t, l.db)
 }
 
+// An outcome that a worker appends after the offer of a turn needs no look at the event before. It is sent in one
+// statement with outcomes of plain tasks, keeps the order key, and ends the turn.
+func TestOutcomesInALineAfterWhatWasRead(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	withIncarnation(t, owner)
+	l := &line{t, ledgertest.As(t, owner, "producer", "worker", "operator"), ledgertest.As(t, owner, "relay")}
+	l.enqueue(ledger.EnqueueOptions{}, "a1", "a2")
+	l.enqueue(ledger.EnqueueOptions{OrderKey: "customer/18"}, "b1", "b2")
+	if _, err := ledger.Enqueue(t.Context(), l.db, lineKey("n0"), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	l.advance("customer/17", "customer/18")
+	requests := []ledger.AppendRequest{
+		ledgertest.Request(lineKey("a1"), 2, ledger.EventSucceeded),
+		ledgertest.Request(lineKey("b1"), 2, ledger.EventBuried),
+		ledgertest.Request(lineKey("n0"), 1, ledger.EventSucceeded),
+	}
+	readLast(t, owner, requests)
+	db := &recordingDB{DB: l.db}
+	for i, result := range ledger.AppendEach(t.Context(), db, requests) {
+		want := []string{customer, "customer/18", ""}[i]
+		if result.Err != nil || result.Event.OrderKey != want {
+			t.Errorf("%+v, want the order key %q", result, want)
+		}
+	}
+	if len(db.statements) != 1 {
+		t.Errorf("%d statements", len(db.statements))
+	}
+	l.advance("customer/17", "customer/18")
+	const want = "a1 succeeded, a2 available, b1 dead, b2 in_line, n0 succeeded"
+	if got := l.states("a1", "a2", "b1", "b2", "n0"); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	release := []ledger.AppendRequest{ledgertest.Request(lineKey("b1"), 3, ledger.EventReleased)}
+	readLast(t, owner, release)
+	if r := ledger.AppendEach(t.Context(), l.db, release); r[0].Err != nil || r[0].Event.Type != ledger.EventLinedUp {
+		t.Errorf("released: %+v", r)
+	}
+	ledgertest.Check(t, l.db)
+}
+
 // Several keepers at once give each line one turn at a time.
 func TestKeepersAtOnce(t *testing.T) {
 	t.Parallel()

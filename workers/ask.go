@@ -336,7 +336,7 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 			undecided = append(undecided, t)
 		default:
 			h := of.head(&t.Message)
-			h.Priority, h.Read = offered[i].Priority, h.Read.In(offered[i].Partition)
+			h.Priority, h.Read = offered[i].Priority, h.Read.In(offered[i].Partition, offered[i].OrderKey)
 			if r := k.carryOut(k.verdict(t, h), t, h, of.now); r != nil {
 				r.seen = of.seen
 				ready = append(ready, r)

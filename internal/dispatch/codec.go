@@ -106,6 +106,7 @@ const taskSize = 10
 const (
 	isAgainFlag = 1 << iota
 	hasContentFlag
+	hasOrderKeyFlag
 )
 
 // writer appends to a message.
@@ -158,11 +159,17 @@ func (w *writer) task(t *Task) {
 	if t.Content != nil {
 		flags |= hasContentFlag
 	}
+	if t.OrderKey != "" {
+		flags |= hasOrderKeyFlag
+	}
 	w.b = append(w.b, flags)
 	w.text(string(t.Key.BizID))
 	w.numbers(int64(t.Version), int64(t.Attempt), int64(t.Shard), int64(t.Priority), int64(t.Position))
 	w.text(t.Actor)
 	w.text(t.Partition)
+	if t.OrderKey != "" {
+		w.text(t.OrderKey)
+	}
 	if t.Content != nil {
 		w.bytes(t.Content)
 	}
@@ -256,6 +263,9 @@ func (r *reader) task(t *Task, kind ledger.Kind) {
 	t.Position = ledger.Position(r.number())
 	t.Actor = r.text()
 	t.Partition = r.text()
+	if flags&hasOrderKeyFlag != 0 {
+		t.OrderKey = r.text()
+	}
 	if flags&hasContentFlag != 0 {
 		t.Content = r.bytes()
 	}

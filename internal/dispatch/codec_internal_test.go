@@ -24,7 +24,7 @@ func exampleOffer() Offer {
 			{Key: ledger.Key{Kind: testKind, BizID: "a"}, Version: 1, Position: 12, Shard: 63,
 				Content: []byte(`{"a":1}`)},
 			{Key: ledger.Key{Kind: testKind, BizID: "b"}, Version: 3, Attempt: 2, Position: 13, Actor: "w",
-				IsAgain: true},
+				Partition: "tenant-7", OrderKey: "customer/17", IsAgain: true},
 			{Key: ledger.Key{Kind: testKind, BizID: "c"}, Version: 1, Position: 14, Content: []byte{}},
 		}}
 }

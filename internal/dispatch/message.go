@@ -80,7 +80,7 @@ type Task struct {
 	Position ledger.Position // of the event that made it available
 	// Partition is the task's, of that event.
 	Partition string
-	OrderKey  string // not in an offer
+	OrderKey  string
 	Actor     string // the worker that has begun it and does not hold it; "": it has not begun
 
 	// IsAgain is set if the task may have begun elsewhere without a record: its start must be recorded first.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -133,5 +134,24 @@ func TestLinesThroughPgBouncer(t *testing.T) {
 	o.Work(workers.Config{DB: behind(ledgertest.App)}, o.register)
 	o.enqueue(5, 0, 20)
 	o.AwaitSucceeded(100)
+	ledgertest.Check(t, o.DB)
+}
+
+// The outcome of a task whose turn was offered with its args is appended without a look at the event before, as that of
+// a plain task is.
+func TestOutcomesOfTurnsNeedNoLook(t *testing.T) {
+	t.Parallel()
+	o := newInOrder(servicetest.New(t))
+	o.Dispatch()
+	looks := statements{begin: "-- append.sql for many tasks"}
+	o.Work(workers.Config{DB: tracedPool(t, o.As(ledgertest.App), &looks), AckWait: time.Minute}, o.register)
+	o.enqueue(5, 0, 1)
+	o.AwaitSucceeded(5) // so that the dispatcher is in the epoch of the database
+	before := looks.Load()
+	o.enqueue(5, 1, 10)
+	o.AwaitSucceeded(55)
+	if n := looks.Load() - before; n > 2 {
+		t.Errorf("%d groups of the outcomes of 50 tasks were appended with a look", n)
+	}
 	ledgertest.Check(t, o.DB)
 }

@@ -14,13 +14,14 @@ type LastEvent struct {
 	Shard       int16
 	Priority    int16
 	Partition   string
+	OrderKey    string
 	Position    int64 // of the event, or of an earlier one of the task; 0: unknown
 }
 
 var (
 	// SetLastEvent sets the event at Expected of a *ledger.AppendRequest. AppendEach and AppendAndCommit do not read it
-	// again. If the database may have lost the event since, AppendEach reads it, and AppendAndCommit fails. Other
-	// functions ignore it.
+	// again. If the database may have lost the event since, AppendEach reads it, and AppendAndCommit fails.
+	// AppendAndCommit reads the event of a task with an order key again. Other functions ignore it.
 	SetLastEvent func(request any, last LastEvent)
 	// SetResent marks a *ledger.AppendRequest that was sent before and whose result was lost. If the event at
 	// Expected+1 is equal in type, actor, data and meta, Append and AppendEach return it instead of a conflict. Use it

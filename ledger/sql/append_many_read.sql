@@ -10,6 +10,7 @@
 -- read: if it differs, one of them may be lost, and nothing is inserted.
 -- $15 the lowest position at which each task had an event when it was read: if tasks with events from there on may have
 -- been removed, nothing is inserted (see migrations/00023_archive.sql).
+-- $16 order keys of the requests ('' or null: none): an array literal that may be shorter.
 -- Returns a row with the login, and then positions and times of all events, in the order of the requests.
 -- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits, or if another
 -- event followed the event that the caller has read. Locks nothing else. Index: none.
@@ -18,7 +19,7 @@ with tx as materialized (
   select pg_current_xact_id() as xid,
          taskledger_internal.session_login() as login_id,
          set_config('lock_timeout', $11::text, true),
-         case when taskledger_internal.is_awaited() then taskledger_internal.wake() end as woken,
+         case when taskledger_internal.is_awaited() or $16::text <> '{}' then taskledger_internal.wake() end as woken,
          case when not $8::text::text[] <@ '{succeeded,failed,interrupted,snoozed}'::text[]
               then taskledger_internal.commit_durably() end,
          coalesce(taskledger_internal.session_incarnation() = $12::text, false)
@@ -30,15 +31,15 @@ with tx as materialized (
                 (select $10::text::integer[]), (select $13::text::smallint[]))
          with ordinality as r(kind, type, actor, attempt, priority, i)
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor, data,
-                                meta)
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                order_key, actor, data, meta)
   select r.expected + 1, rule.attempt, r.shard, rule.type, tx.login_id, rule.priority, nullif(r.partition, ''),
-         rule.kind, r.biz_id, rule.actor, r.data::json, r.meta::json
+         rule.kind, r.biz_id, nullif(r.order_key, ''), rule.actor, r.data::json, r.meta::json
     from tx
    cross join unnest((select $1::text::integer[]), (select $2::text::text[]), (select $3::text::integer[]),
                      (select $4::text::smallint[]), (select $5::text::text[]), (select $6::text::text[]),
-                     (select $14::text::text[]))
-         with ordinality as r(rule, biz_id, expected, shard, data, meta, partition, i)
+                     (select $14::text::text[]), (select $16::text::text[]))
+         with ordinality as r(rule, biz_id, expected, shard, data, meta, partition, order_key, i)
    cross join lateral (select * from rule where rule.i = r.rule limit 1) rule
    where tx.is_unharmed
    order by r.i

@@ -65,7 +65,7 @@ func New(k *Kind, t *Task, v Verdict, h Head, decided time.Time, w Work) *Attemp
 		},
 		verdict: v, decidedAt: decided, base: k.Runner.work,
 	}
-	if h.IsOrdered {
+	if h.IsOrdered && (h.Read == nil || h.Read.OrderKey == "") {
 		a.head = readHead{} // its events get the order key of the event before, which the append then reads
 	}
 	if v != Resume && v != Vanished {

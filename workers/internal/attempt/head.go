@@ -30,7 +30,7 @@ type Head struct {
 	Attempt    ledger.Attempt
 	Shard      ledger.Shard
 	Priority   ledger.Priority
-	IsOrdered  bool          // the task has an order key
+	IsOrdered  bool          // the task is in a line
 	RecordedAt time.Time     // of the offered event; zero: it is not in the ledger
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
@@ -45,14 +45,15 @@ type Head struct {
 type Read struct {
 	Incarnation string // of the database and its server when the head was read
 	Partition   string // of the task
+	OrderKey    string // of the task, unless it is unknown: see Head.IsOrdered
 }
 
-// In returns the same with another partition.
-func (r *Read) In(partition string) *Read {
-	if r == nil || r.Partition == partition {
+// In returns the same with another partition and order key.
+func (r *Read) In(partition, orderKey string) *Read {
+	if r == nil || r.Partition == partition && r.OrderKey == orderKey {
 		return r
 	}
-	return &Read{r.Incarnation, partition}
+	return &Read{r.Incarnation, partition, orderKey}
 }
 
 // Heads reads the heads of tasks from the primary, in one round trip and in the order of tasks. It may use the memory
@@ -110,7 +111,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head)
 		if first != "" {
 			read = &Read{Incarnation: first}
 		}
-		read = read.In(string(partition))
+		read = read.In(string(partition), "")
 		h.Read = read
 		heads[i-1] = h
 	}

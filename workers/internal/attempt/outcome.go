@@ -172,7 +172,8 @@ func (rec *recorder) last() unexported.LastEvent {
 	r := unexported.LastEvent{
 		Incarnation: rec.head.read.Incarnation, State: string(ledger.StateAvailable), Version: rec.head.version,
 		Attempt: rec.head.attempt, Shard: rec.head.shard, Priority: rec.head.priority,
-		Partition: rec.head.read.Partition, Position: int64(rec.task.Message.Position),
+		Partition: rec.head.read.Partition, OrderKey: rec.head.read.OrderKey,
+		Position: int64(rec.task.Message.Position),
 	}
 	if rec.wasRunning {
 		r.State = string(ledger.StateRunning)
