@@ -183,7 +183,7 @@ func (c *Client) connect(user string) (*nats.Conn, error) {
 // is also the waiter of [ledger.WaitMany] and of a kind's method Wait.
 //
 // The login needs the role subscriber, or another role that may read events. A wait takes up to
-// [outbox.DefaultPollEvery] longer if NATS is unavailable, or if the login has neither the role producer nor
+// 5 s longer if NATS is unavailable, or if the login has neither the role producer nor
 // worker.
 func (c *Client) Wait(ctx context.Context, k ledger.Key) (ledger.Task, error) {
 	return ledger.Wait(ctx, c, k)

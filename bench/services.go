@@ -27,12 +27,12 @@ func newServe(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (fun
 	relay, err1 := outbox.New(outbox.Config{DB: db, NATS: nc, Stream: streamOf(s.Replicas)})
 	project, err2 := projector.New(projector.Config{DB: db})
 	timers, err3 := scheduler.New(scheduler.Config{DB: db})
-	schedules, err4 := periodic.New(periodic.Config{DB: db})
-	give, err5 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc})
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	give, err4 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc})
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
-	parts := []func(context.Context) error{relay.Run, project.Run, timers.Run, schedules.Run, give.Run}
+	schedules := func(ctx context.Context) error { return periodic.Run(ctx, db, nil) }
+	parts := []func(context.Context) error{relay.Run, project.Run, timers.Run, schedules, give.Run}
 	for i := range s.Subscribers {
 		parts = append(parts, subscribeToNothing(db, i))
 	}

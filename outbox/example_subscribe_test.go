@@ -76,24 +76,6 @@ func ExampleSubscribe_receive() {
 	}
 }
 
-// A process that publishes the events of a subscriber on a stream of its own, for a program with a NATS client alone.
-func ExampleServeSubscriber() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	nc, err := outbox.Connect(os.Getenv("NATS_URL"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	orders := outbox.Served{DB: pool, NATS: nc, Name: "orders", Kinds: []ledger.Kind{"order.ship"}}
-	if err := outbox.ServeSubscriber(ctx, orders); err != nil {
-		log.Fatal(err)
-	}
-}
-
 // A program waits for the result of a task, in whatever process that runs. With a connection to NATS in the
 // configuration the wait ends some milliseconds after the task; without one, at the next poll.
 func ExampleWaiter() {

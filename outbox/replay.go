@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -19,65 +18,29 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/relays"
+	"github.com/taskledger/taskledger/internal/replay"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Headers of the messages of a [Replay], in addition to the events' headers.
+// Headers of the messages of a replay, in addition to those of package replay.
 const (
-	// HeaderReplay marks a message as replayed. Its value is the same in all messages of one replay.
-	HeaderReplay = "Taskledger-Replay"
-	// HeaderReplayEnd marks the message after the last event, which has an empty body. Its value is the number of
-	// events.
-	HeaderReplayEnd = "Taskledger-Replay-End"
-
 	headerReplayCount    = "Taskledger-Replay-Count"    // 1, 2, 3… of the events
 	headerReplayPosition = "Taskledger-Replay-Position" // of the event, or of the last one
+
+	defaultReplayRate = 1000
 )
 
-// ReplayConfig configures a [Replay].
-type ReplayConfig struct {
-	DB        *pgxpool.Pool       // the ledger's database, as the role operator. Required.
-	JetStream jetstream.JetStream // Required.
-	Range     ledger.Range        // the events. To is required, so that the replay can be continued.
-	// Subject is the subject to publish on. Required. It must belong to a stream other than LEDGER, and no other
-	// program may publish on it.
-	Subject string
-	// Rate is the maximum number of events per second. Default: 1000. Each event is acknowledged before the next one
-	// is sent, so the distance to the server limits the rate too.
-	Rate int
-	// Progress is called after each event. Default: disabled.
-	Progress func(Replayed)
+func init() { replay.Run = runReplay }
 
-	Actor  string // Default: the database's session_user.
-	Reason string // for the record. Default: no reason.
-}
+// replayConfig has the methods of a replay's configuration.
+type replayConfig struct{ replay.Config }
 
-// Replayed is the result of a [Replay].
-type Replayed struct {
-	ID       string            `json:"id"`                // the value of [HeaderReplay]
-	Position ledger.Position   `json:"position"`          // of the last event, 0: none
-	Events   int64             `json:"events"`            // all that were published, by earlier calls too
-	Earlier  int64             `json:"earlier"`           // of these, by earlier calls
-	Invalid  []ledger.Position `json:"invalid,omitempty"` // events that no message can carry: they are left out
-}
-
-const defaultReplayRate = 1000
-
-// Replay publishes the events of a range again, in the order of [ledger.Events], as the messages of docs/events.md with
-// [HeaderReplay]. A message with [HeaderReplayEnd] follows them. No worker receives them, because they are on a
-// separate subject and stream.
-//
-// The same call continues a replay that was interrupted, even by SIGKILL: the last message on the subject shows how far
-// it came, and the stream refuses messages of a second process. A replay that has ended publishes nothing more, unless
-// the stream was purged: then it begins again. The act is recorded with its actor and reason.
-//
-// It returns an [*ledger.InvalidError] for the subject or the range, and a [*ReplaySubjectError] if other messages are
-// on the subject. It returns [nats.ErrPermissionViolation] if the NATS user may not publish there: the user operator
-// may publish on replay.>. It also returns errors of the database and of JetStream.
-func Replay(ctx context.Context, c ReplayConfig) (Replayed, error) {
-	if err := c.Validate(); err != nil {
-		return Replayed{}, err
+// runReplay is [replay.Run].
+func runReplay(ctx context.Context, given replay.Config) (replay.Result, error) {
+	c := replayConfig{given}
+	if err := c.validate(); err != nil {
+		return replay.Result{}, err
 	}
 	r, err := c.begin(ctx)
 	if err == nil && r.isEnded { // an earlier call may have been killed before its record ended
@@ -100,8 +63,8 @@ func Replay(ctx context.Context, c ReplayConfig) (Replayed, error) {
 	return r.done, err
 }
 
-// Validate returns nil, or the fault.
-func (c ReplayConfig) Validate() error {
+// validate returns nil, or the fault.
+func (c replayConfig) validate() error {
 	switch {
 	case c.DB == nil:
 		return errors.New("DB is required")
@@ -140,29 +103,15 @@ func validateReplaySubject(subject string) error {
 	return nil
 }
 
-// ReplaySubjectError reports that the newest message on the subject of a replay is not of this replay.
-type ReplaySubjectError struct {
-	Subject string
-	Replay  string // the other replay, which has not ended; "": a message of another program
-}
-
-func (e *ReplaySubjectError) Error() string {
-	if e.Replay == "" {
-		return fmt.Sprintf("messages of another program are on the subject %q: choose another subject", e.Subject)
-	}
-	return fmt.Sprintf("replay %s has not ended on the subject %q: run it again to its end, or choose another subject",
-		e.Replay, e.Subject)
-}
-
 // record returns the record of the act.
-func (c ReplayConfig) record() operation.Operation {
+func (c replayConfig) record() operation.Operation {
 	about := map[string]string{"subject": c.Subject, "from": c.fromText(), "to": c.Range.To.String()}
 	return operation.Operation{
 		Action: operation.ReplayEvents, Actor: c.Actor, Reason: c.Reason, Same: about, Detail: about,
 	}
 }
 
-func (c ReplayConfig) fromText() string {
+func (c replayConfig) fromText() string {
 	if c.Range.From.IsZero() {
 		return "the first event"
 	}
@@ -170,7 +119,7 @@ func (c ReplayConfig) fromText() string {
 }
 
 // id identifies a replay: the same events of the same ledger on the same subject.
-func (c ReplayConfig) id(source string) string {
+func (c replayConfig) id(source string) string {
 	text := fmt.Sprintf("%q %q %q %q %q %q %q %q", source, c.Subject, c.fromText(), c.Range.To, c.Range.Kinds,
 		c.Range.Types, c.Range.Actor, c.Range.Prefix)
 	sum := sha256.Sum256([]byte(text))
@@ -179,9 +128,9 @@ func (c ReplayConfig) id(source string) string {
 
 // replaying is a replay in progress.
 type replaying struct {
-	config  ReplayConfig
+	config  replayConfig
 	encoder encoder
-	done    Replayed
+	done    replay.Result
 	last    uint64 // sequence of the newest message on the subject, 0: none
 	isEnded bool
 	every   time.Duration
@@ -189,7 +138,7 @@ type replaying struct {
 }
 
 // begin finds out how far the replay has progressed.
-func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
+func (c replayConfig) begin(ctx context.Context) (*replaying, error) {
 	installation, err := relays.Installation(ctx, c.DB)
 	if err != nil {
 		return nil, err
@@ -246,23 +195,23 @@ func replayRule(c jetstream.StreamConfig) string {
 // resume continues after the newest message on the subject.
 func (r *replaying) resume(newest *jetstream.RawStreamMsg) error {
 	r.last = newest.Sequence
-	id, end := newest.Header.Get(HeaderReplay), newest.Header.Get(HeaderReplayEnd)
+	id, end := newest.Header.Get(replay.Header), newest.Header.Get(replay.HeaderEnd)
 	switch {
 	case id == "":
-		return &ReplaySubjectError{Subject: r.config.Subject}
+		return &replay.SubjectError{Subject: r.config.Subject}
 	case id != r.done.ID && end == "":
-		return &ReplaySubjectError{Subject: r.config.Subject, Replay: id}
+		return &replay.SubjectError{Subject: r.config.Subject, Replay: id}
 	case id != r.done.ID:
 		return nil // another replay, which has ended
 	}
 	number := headerReplayCount
 	if end != "" {
-		number, r.isEnded = HeaderReplayEnd, true
+		number, r.isEnded = replay.HeaderEnd, true
 	}
 	count, err := strconv.ParseInt(newest.Header.Get(number), 10, 64)
 	position, positionErr := strconv.ParseInt(newest.Header.Get(headerReplayPosition), 10, 64)
 	if err != nil || positionErr != nil {
-		return &ReplaySubjectError{Subject: r.config.Subject}
+		return &replay.SubjectError{Subject: r.config.Subject}
 	}
 	r.done.Events, r.done.Earlier, r.done.Position = count, count, ledger.Position(position)
 	r.config.Range.After = max(r.config.Range.After, r.done.Position)
@@ -313,7 +262,7 @@ func (r *replaying) wait(ctx context.Context) error {
 // end publishes the message after the last event.
 func (r *replaying) end(ctx context.Context) error {
 	m := nats.NewMsg(r.config.Subject)
-	m.Header.Set(HeaderReplayEnd, strconv.FormatInt(r.done.Events, 10))
+	m.Header.Set(replay.HeaderEnd, strconv.FormatInt(r.done.Events, 10))
 	m.Header.Set(headerReplayPosition, strconv.FormatInt(int64(r.done.Position), 10))
 	return r.send(ctx, m)
 }
@@ -321,7 +270,7 @@ func (r *replaying) end(ctx context.Context) error {
 // send publishes a message after the newest one of the replay, and waits for its acknowledgement.
 func (r *replaying) send(ctx context.Context, m *nats.Msg) error {
 	m.Subject = r.config.Subject
-	m.Header.Set(HeaderReplay, r.done.ID)
+	m.Header.Set(replay.Header, r.done.ID)
 	// The expected sequence admits each message once. With an id, a stream that was purged would acknowledge the same
 	// messages for minutes and not store them.
 	fault.Point(fault.ReplaySend)
@@ -329,7 +278,7 @@ func (r *replaying) send(ctx context.Context, m *nats.Msg) error {
 	var refused *jetstream.APIError
 	switch {
 	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
-		return &ReplaySubjectError{Subject: r.config.Subject, Replay: r.done.ID}
+		return &replay.SubjectError{Subject: r.config.Subject, Replay: r.done.ID}
 	case err != nil:
 		return fmt.Errorf("%w: run the same replay again to continue", relays.ExplainRequest(r.config.JetStream, err))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/replay"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -45,13 +46,13 @@ func (b *bundle) replayed(s jetstream.Stream) (positions []ledger.Position, end 
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		if m.Header.Get(outbox.HeaderReplay) == "" {
-			b.t.Errorf("message %d has no header %s", seq, outbox.HeaderReplay)
+		if m.Header.Get(replay.Header) == "" {
+			b.t.Errorf("message %d has no header %s", seq, replay.Header)
 		}
 		if _, err := stream.Decode(m.Subject, m.Header, m.Data); !errors.Is(err, stream.ErrMalformed) {
 			b.t.Errorf("a worker would read message %d: %v", seq, err)
 		}
-		if text := m.Header.Get(outbox.HeaderReplayEnd); text != "" {
+		if text := m.Header.Get(replay.HeaderEnd); text != "" {
 			if end, err = strconv.Atoi(text); err != nil || len(m.Data) > 0 {
 				b.t.Errorf("message %d: %v, %q", seq, err, m.Data)
 			}
@@ -68,15 +69,15 @@ func (b *bundle) replayed(s jetstream.Stream) (positions []ledger.Position, end 
 
 // replayConfig is that of a replay of the positions 3 to 28, in this process or in a child.
 func replayConfig(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream, subject string) (
-	c outbox.ReplayConfig, err error) {
-	c = outbox.ReplayConfig{DB: pool, JetStream: js, Subject: subject, Rate: 100_000, Actor: "ada", Reason: "audit"}
+	c replay.Config, err error) {
+	c = replay.Config{DB: pool, JetStream: js, Subject: subject, Rate: 100_000, Actor: "ada", Reason: "audit"}
 	if c.Range.From, err = ledger.MomentBefore(ctx, pool, 3); err == nil {
 		c.Range.To, err = ledger.MomentOf(ctx, pool, 28)
 	}
 	return c, err
 }
 
-func (b *bundle) replayConfig(subject string) outbox.ReplayConfig {
+func (b *bundle) replayConfig(subject string) replay.Config {
 	b.t.Helper()
 	c, err := replayConfig(b.ctx(), b.pool, b.js, subject)
 	if err != nil {
@@ -101,7 +102,7 @@ func replayProcess() error {
 	}
 	c, err := replayConfig(ctx, pool, js, os.Getenv(replaySubject))
 	if err == nil {
-		_, err = outbox.Replay(ctx, c)
+		_, err = replay.Run(ctx, c)
 	}
 	return err
 }
@@ -138,7 +139,7 @@ func TestReplayKilled(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || end != 26 {
 		t.Errorf("events (-want +got):\n%s; the end has %d, want 26", diff, end)
 	}
-	done, err := outbox.Replay(b.ctx(), b.replayConfig(auditSubject))
+	done, err := replay.Run(b.ctx(), b.replayConfig(auditSubject))
 	if err != nil || done.Events != 26 || done.Earlier != 26 || done.Position != 28 {
 		t.Errorf("a replay that has ended: %+v, %v", done, err)
 	}
@@ -170,8 +171,8 @@ func TestReplayedMessages(t *testing.T) {
 	s := b.makeStream("REPLAY", "audit.>")
 	c := b.replayConfigTo(4)
 	progress := int64(0)
-	c.Progress = func(r outbox.Replayed) { progress = r.Events }
-	done, err := outbox.Replay(b.ctx(), c)
+	c.Progress = func(r replay.Result) { progress = r.Events }
+	done, err := replay.Run(b.ctx(), c)
 	if err != nil || done.Events != 3 || progress != 3 || len(done.Invalid) != 1 || done.Invalid[0] != 3 {
 		t.Errorf("%+v, %v, progress %d", done, err, progress)
 	}
@@ -185,13 +186,13 @@ func TestReplayedMessages(t *testing.T) {
 }
 
 // replayConfigTo is that of a replay up to a position.
-func (b *bundle) replayConfigTo(p ledger.Position) outbox.ReplayConfig {
+func (b *bundle) replayConfigTo(p ledger.Position) replay.Config {
 	b.t.Helper()
 	to, err := ledger.MomentOf(b.ctx(), b.pool, p)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return outbox.ReplayConfig{DB: b.pool, JetStream: b.js, Subject: auditSubject, Range: ledger.Range{To: to}}
+	return replay.Config{DB: b.pool, JetStream: b.js, Subject: auditSubject, Range: ledger.Range{To: to}}
 }
 
 // After a purge of its stream, the same replay publishes all events again, at once and in the midst of it.
@@ -202,7 +203,7 @@ func TestReplayAfterAPurge(t *testing.T) {
 	s := b.makeStream("REPLAY", "audit.>")
 	c := b.replayConfigTo(3)
 	for range 3 {
-		if done, err := outbox.Replay(b.ctx(), c); err != nil || done.Events != 3 || done.Earlier != 0 {
+		if done, err := replay.Run(b.ctx(), c); err != nil || done.Events != 3 || done.Earlier != 0 {
 			t.Errorf("%+v, %v", done, err)
 		}
 		info, err := s.Info(b.ctx())
@@ -213,19 +214,19 @@ func TestReplayAfterAPurge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.Progress = func(r outbox.Replayed) {
+	c.Progress = func(r replay.Result) {
 		if r.Events == 2 {
 			if err := s.Purge(b.ctx()); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	var refused *outbox.ReplaySubjectError
-	if _, err := outbox.Replay(b.ctx(), c); !errors.As(err, &refused) {
+	var refused *replay.SubjectError
+	if _, err := replay.Run(b.ctx(), c); !errors.As(err, &refused) {
 		t.Errorf("purged in the midst: %v", err)
 	}
 	c.Progress = nil
-	if done, err := outbox.Replay(b.ctx(), c); err != nil || done.Events != 3 || done.Earlier != 0 {
+	if done, err := replay.Run(b.ctx(), c); err != nil || done.Events != 3 || done.Earlier != 0 {
 		t.Errorf("run again: %+v, %v", done, err)
 	}
 }
@@ -249,7 +250,7 @@ func TestReplayRefusesSubjects(t *testing.T) {
 		"audit.foreign": "messages of another program",
 	} {
 		c.Subject = subject
-		if _, err := outbox.Replay(b.ctx(), c); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := replay.Run(b.ctx(), c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("subject %q: %v, want %q", subject, err, want)
 		}
 	}
@@ -266,7 +267,7 @@ func TestReplayRefusesSubjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Subject = "place"
-		if _, err := outbox.Replay(b.ctx(), c); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := replay.Run(b.ctx(), c); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("a stream with %+v: %v, want %q", config, err, name)
 		}
 		if err := b.js.DeleteStream(b.ctx(), "PLACE"); err != nil {
@@ -275,27 +276,27 @@ func TestReplayRefusesSubjects(t *testing.T) {
 	}
 	c.Subject = "audit.two"
 	ctx, cancel := context.WithCancel(b.ctx())
-	c.Progress = func(r outbox.Replayed) {
+	c.Progress = func(r replay.Result) {
 		if r.Events == 2 {
 			cancel()
 		}
 	}
-	if _, err := outbox.Replay(ctx, c); !errors.Is(err, context.Canceled) {
+	if _, err := replay.Run(ctx, c); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 	other := c
 	other.Range.Kinds = []ledger.Kind{"k"}
-	var refused *outbox.ReplaySubjectError
-	if _, err := outbox.Replay(b.ctx(), other); !errors.As(err, &refused) || refused.Replay == "" {
+	var refused *replay.SubjectError
+	if _, err := replay.Run(b.ctx(), other); !errors.As(err, &refused) || refused.Replay == "" {
 		t.Errorf("beside a replay that has not ended: %v", err)
 	}
-	for _, again := range []outbox.ReplayConfig{c, other} {
-		if done, err := outbox.Replay(b.ctx(), again); err != nil || done.Events != 3 {
+	for _, again := range []replay.Config{c, other} {
+		if done, err := replay.Run(b.ctx(), again); err != nil || done.Events != 3 {
 			t.Errorf("one after the other: %+v, %v", done, err)
 		}
 	}
 	c.Range.To = ledger.Moment{}
-	if _, err := outbox.Replay(b.ctx(), c); err == nil || !strings.Contains(err.Error(), "invalid to: must be set") {
+	if _, err := replay.Run(b.ctx(), c); err == nil || !strings.Contains(err.Error(), "invalid to: must be set") {
 		t.Errorf("without an end: %v", err)
 	}
 }

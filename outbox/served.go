@@ -8,39 +8,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/relays"
+	"github.com/taskledger/taskledger/internal/served"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Served configures a subscriber whose events are published on a stream of its own, so that its program needs only a
-// NATS client. The names of stream, subjects and consumer come from its name: SUBSCRIBER_mails,
-// subscriber.mails.<shard>.<type>.<kind> and mails. docs/events.md describes the messages.
-type Served struct {
-	DB   *pgxpool.Pool // the primary database, with the role subscriber. Required.
-	NATS *nats.Conn    // a connection of [Connect], with the rights of the user NAME-server. Required.
-	Name string        // as in [Subscription]. Required.
-
-	From  Start              // as in [Subscription]
-	Kinds []ledger.Kind      // as in [Subscription]
-	Types []ledger.EventType // as in [Subscription]
-
-	// PageSize is the maximum number of events that are on the stream at a time. Default: 500.
-	PageSize int
-	// InFlight is the number of messages that the program may receive before it acknowledges the first, if the consumer
-	// is created. With 1, no later message overtakes a redelivered one. Default: PageSize.
-	InFlight int
-	// Replicas of the stream, if it is made. Default: 1.
-	Replicas int
-	// Logger logs outages, and events that no message can carry. Default: [slog.Default].
-	Logger *slog.Logger
-}
+func init() { served.Run, served.Validate = serveSubscriber, validateServed }
 
 const (
 	defaultServedPage = 500
@@ -50,26 +28,15 @@ const (
 	servedPatience = 5 * time.Second
 )
 
-// ServedStream returns the name of the stream of a subscriber with this name.
-func ServedStream(name string) string { return "SUBSCRIBER_" + name }
-
 // servedSubject returns the subject on which a served subscriber gets the message with this subject on LEDGER.
 func servedSubject(name, subject string) string {
 	_, rest, _ := strings.Cut(subject, ".")
 	return "subscriber." + name + "." + rest
 }
 
-// ServeSubscriber publishes the events from the place of the subscriber on, until ctx is done, and then returns nil. It
-// makes the stream and its consumer if they are missing, before the first event.
-//
-// A page of events is published when all messages of the previous page are acknowledged. The subscriber passes the
-// events of a page when they are acknowledged. So its lag is the program's lag, and a loss of the stream loses no
-// event. A task's events arrive in order. After a crash of this process, or of NATS, the events of a page may arrive
-// twice, with the same ce-id. Processes with the same name stand by for each other.
-//
-// It returns the errors of [Subscribe].
-func ServeSubscriber(ctx context.Context, c Served) error {
-	if err := c.Validate(); err != nil {
+// serveSubscriber is [served.Run].
+func serveSubscriber(ctx context.Context, c served.Config) error {
+	if err := validateServed(c); err != nil {
 		return err
 	}
 	if c.PageSize == 0 {
@@ -81,7 +48,7 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	s := &server{Served: c}
+	s := &server{Config: c}
 	var err error
 	if s.js, err = jetstream.New(c.NATS); err != nil {
 		return err
@@ -101,28 +68,28 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	publisher, err := stream.NewPublisherTo(c.NATS, ServedStream(c.Name))
+	publisher, err := stream.NewPublisherTo(c.NATS, served.Stream(c.Name))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = publisher.Close() }() // an error means that the connection is closed
 	s.publisher = publisher
 	s.encoder = encoder{db: c.DB, source: stream.Source(installation)}
-	subscription := c.subscription(s.receive)
+	subscription := subscriptionOf(c, s.receive)
 	subscription.opened, subscription.isWhole = s.take, true // a page is on the stream
 	return Subscribe(ctx, subscription)
 }
 
-func (c Served) subscription(receive func(context.Context, []ledger.Event) error) Subscription {
-	return Subscription{DB: c.DB, Name: c.Name, From: c.From, Kinds: c.Kinds, Types: c.Types, PageSize: c.PageSize,
-		Logger: c.Logger, Receive: receive}
+func subscriptionOf(c served.Config, receive func(context.Context, []ledger.Event) error) Subscription {
+	return Subscription{DB: c.DB, Name: c.Name, From: Start{c.From}, Kinds: c.Kinds, Types: c.Types,
+		PageSize: c.PageSize, Logger: c.Logger, Receive: receive}
 }
 
-// Validate reports every fault at once.
-func (c Served) Validate() error {
+// validateServed is [served.Validate].
+func validateServed(c served.Config) error {
 	var faults []error
 	nothing := func(context.Context, []ledger.Event) error { return nil }
-	if err := c.subscription(nothing).Validate(); err != nil {
+	if err := subscriptionOf(c, nothing).Validate(); err != nil {
 		faults = append(faults, err)
 	}
 	if c.NATS == nil {
@@ -136,7 +103,7 @@ func (c Served) Validate() error {
 			c.Replicas))
 	}
 	if len(faults) > 0 {
-		return fmt.Errorf("outbox: invalid Served: %w", errors.Join(faults...))
+		return fmt.Errorf("invalid subscriber: %w", errors.Join(faults...))
 	}
 	return nil
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/served"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
 // server publishes the events of a served subscriber.
 type server struct {
-	Served
+	served.Config
 	js        jetstream.JetStream
 	publisher *stream.Publisher
 	encoder   encoder
@@ -81,12 +82,12 @@ func (s *server) receive(ctx context.Context, events []ledger.Event) error {
 // lost requests that the page be published again, on a new stream.
 func (s *server) lost() error {
 	s.isWriter = false
-	return fmt.Errorf("stream %s was lost: its events are published again", ServedStream(s.Name))
+	return fmt.Errorf("stream %s was lost: its events are published again", served.Stream(s.Name))
 }
 
 // ensure returns the stream, which it makes with its consumer if they are missing, and whether the stream is new.
 func (s *server) ensure(ctx context.Context) (of jetstream.Stream, isNew bool, err error) {
-	name := ServedStream(s.Name)
+	name := served.Stream(s.Name)
 	of, err = s.js.Stream(ctx, name)
 	if isNew = errors.Is(err, jetstream.ErrStreamNotFound); isNew {
 		of, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
@@ -166,7 +167,7 @@ func (s *server) send(ctx context.Context, of jetstream.Stream, wave []message) 
 		return nil
 	}
 	if err := of.Purge(ctx, jetstream.WithPurgeSequence(s.old+1)); err != nil {
-		return fmt.Errorf("remove old messages from stream %s: %w", ServedStream(s.Name), err)
+		return fmt.Errorf("remove old messages from stream %s: %w", served.Stream(s.Name), err)
 	}
 	s.old = 0
 	return nil
@@ -183,7 +184,7 @@ func (s *server) await(ctx context.Context, of jetstream.Stream, last uint64) er
 		case ctx.Err() != nil:
 			return errUnpassed
 		case err != nil:
-			return fmt.Errorf("read stream %s: %w", ServedStream(s.Name), err)
+			return fmt.Errorf("read stream %s: %w", served.Stream(s.Name), err)
 		case info.State.LastSeq < last:
 			return s.lost()
 		case info.State.Msgs == 0 || info.State.FirstSeq > last:

@@ -22,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/served"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -48,7 +49,7 @@ func servedProcess() error {
 	if point := os.Getenv(relayFreeze); point != "" {
 		fault.Set(point, sync.OnceFunc(freeze))
 	}
-	return outbox.ServeSubscriber(context.Background(), outbox.Served{DB: pool, NATS: nc, Name: "mails", PageSize: 20})
+	return served.Run(context.Background(), served.Config{DB: pool, NATS: nc, Name: "mails", PageSize: 20})
 }
 
 // tracer prints the first line of each statement.
@@ -85,7 +86,7 @@ func (c *client) serve(pageSize int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- outbox.ServeSubscriber(ctx, outbox.Served{DB: c.db, NATS: c.nc, Name: "mails", PageSize: pageSize,
+		ended <- served.Run(ctx, served.Config{DB: c.db, NATS: c.nc, Name: "mails", PageSize: pageSize,
 			Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil))})
 	}()
 	stopped := false
@@ -184,7 +185,7 @@ func TestServedSubscriber(t *testing.T) {
 	c.await("what came twice is acknowledged", func() bool {
 		c.receiveSome()
 		all, err := feed.Subscribers(t.Context(), c.db, "mails")
-		of, streamErr := c.js.Stream(c.ctx(), outbox.ServedStream("mails"))
+		of, streamErr := c.js.Stream(c.ctx(), served.Stream("mails"))
 		return err == nil && streamErr == nil && all[0].Lag == 0 && of.CachedInfo().State.Msgs == 0
 	})
 	stop()
@@ -194,13 +195,13 @@ func TestServedSubscriber(t *testing.T) {
 	c.serve(50)
 	c.enqueue("coupon.send", "late-", 10)
 	c.await("a page is published", func() bool {
-		of, err := c.js.Stream(c.ctx(), outbox.ServedStream("mails"))
+		of, err := c.js.Stream(c.ctx(), served.Stream("mails"))
 		return err == nil && of.CachedInfo().State.Msgs == 10
 	})
 	if all, err := feed.Subscribers(t.Context(), c.db, "mails"); err != nil || all[0].Lag != 10 {
 		t.Errorf("before an acknowledgement: %+v, %v", all, err)
 	}
-	if err := c.js.DeleteStream(c.ctx(), outbox.ServedStream("mails")); err != nil {
+	if err := c.js.DeleteStream(c.ctx(), served.Stream("mails")); err != nil {
 		t.Fatal(err)
 	}
 	c.receive(100)
@@ -220,7 +221,7 @@ func TestServedSubscriber(t *testing.T) {
 
 // receiveSome receives and acknowledges what comes within a moment.
 func (c *client) receiveSome() {
-	consumer, err := c.js.Consumer(c.ctx(), outbox.ServedStream("mails"), "mails")
+	consumer, err := c.js.Consumer(c.ctx(), served.Stream("mails"), "mails")
 	if err != nil {
 		time.Sleep(10 * time.Millisecond)
 		return
@@ -240,14 +241,14 @@ func TestServedSubscriberWaits(t *testing.T) {
 	c.enqueue("coupon.send", "a-", 5)
 	c.serve(50)
 	state := func() jetstream.StreamState {
-		of, err := c.js.Stream(c.ctx(), outbox.ServedStream("mails"))
+		of, err := c.js.Stream(c.ctx(), served.Stream("mails"))
 		if err != nil {
 			return jetstream.StreamState{}
 		}
 		return of.CachedInfo().State
 	}
 	c.await("a page is published", func() bool { return state().Msgs == 5 })
-	consumer, err := c.js.Consumer(c.ctx(), outbox.ServedStream("mails"), "mails")
+	consumer, err := c.js.Consumer(c.ctx(), served.Stream("mails"), "mails")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +282,7 @@ func TestServedStreamIsMadeAtTheStart(t *testing.T) {
 	c := newClient(t)
 	c.serve(50)
 	c.await("the consumer exists", func() bool {
-		_, err := c.js.Consumer(c.ctx(), outbox.ServedStream("mails"), "mails")
+		_, err := c.js.Consumer(c.ctx(), served.Stream("mails"), "mails")
 		return err == nil
 	})
 	c.enqueue("coupon.send", "a-", 1)
@@ -297,7 +298,7 @@ func TestServedSubscriberIsMovedPastAnEvent(t *testing.T) {
 	var unhandled string
 	seen := map[string]bool{}
 	receive := func() {
-		consumer, err := c.js.Consumer(c.ctx(), outbox.ServedStream("mails"), "mails")
+		consumer, err := c.js.Consumer(c.ctx(), served.Stream("mails"), "mails")
 		if err != nil {
 			return
 		}
@@ -332,7 +333,7 @@ func TestServedSubscriberIsMovedPastAnEvent(t *testing.T) {
 	c.await("the later ones are received and passed", func() bool {
 		receive()
 		all, err := feed.Subscribers(t.Context(), c.db, "mails")
-		of, streamErr := c.js.Stream(c.ctx(), outbox.ServedStream("mails"))
+		of, streamErr := c.js.Stream(c.ctx(), served.Stream("mails"))
 		return len(seen) == 10 && err == nil && all[0].Lag == 0 && streamErr == nil && of.CachedInfo().State.Msgs == 0
 	})
 }

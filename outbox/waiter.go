@@ -33,7 +33,7 @@ type WaiterConfig struct {
 
 // Defaults and limits of [WaiterConfig].
 const (
-	DefaultPollEvery = 5 * time.Second
+	defaultPollEvery = 5 * time.Second
 
 	// waiterBatch is the number of tasks that one statement reads.
 	waiterBatch = 1000
@@ -95,7 +95,7 @@ func NewWaiter(c WaiterConfig) (*Waiter, error) {
 		return nil, err
 	}
 	if c.PollEvery == 0 {
-		c.PollEvery = DefaultPollEvery
+		c.PollEvery = defaultPollEvery
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

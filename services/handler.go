@@ -31,7 +31,7 @@ type HandlerConfig struct {
 	// stream. Default: waiting requests read the ledger, and the state has no stream.
 	NATS *nats.Conn
 	// PollEvery is the time between two reads of the tasks that requests wait for, for a ledger whose stream is off.
-	// Default: [outbox.DefaultPollEvery].
+	// Default: 5 s.
 	PollEvery time.Duration
 	// WorkDB and WorkNATS give tasks to workers that ask by POST /v1/work. WorkDB is another pool, so that outcomes do
 	// not wait for requests; its login needs the role worker. WorkNATS is a connection of the user worker. Default:

@@ -198,11 +198,7 @@ func (c Config) scheduler() service {
 
 func (c Config) periodic() service {
 	return service{"periodic", func(ctx context.Context, log *slog.Logger) error {
-		r, err := periodic.New(periodic.Config{DB: c.DB, Logger: log})
-		if err != nil {
-			return err
-		}
-		return r.Run(ctx)
+		return periodic.Run(ctx, c.DB, log)
 	}}
 }
 

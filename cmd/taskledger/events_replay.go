@@ -9,19 +9,19 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/replay"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 func newReplayCommand(a *app) *cobra.Command {
 	var f eventFilter
-	var c outbox.ReplayConfig
+	var c replay.Config
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Publish past events again, on a subject of their own",
 		Long: `Publish the events of a part of the ledger again, in the order of their positions, for a program that
-missed them. The messages are the same as the relay's, with the header ` + outbox.HeaderReplay + `. A message with the
-header ` + outbox.HeaderReplayEnd + ` follows the last one. Workers do not receive them: the subject belongs to a
+missed them. The messages are the same as the relay's, with the header ` + replay.Header + `. A message with the
+header ` + replay.HeaderEnd + ` follows the last one. Workers do not receive them: the subject belongs to a
 stream of its own, and no other program may publish on it. An administrator of NATS makes it once, with the program
 nats of https://github.com/nats-io/natscli; --defaults suffices. The user operator may publish on replay.>.
 
@@ -60,7 +60,7 @@ replay that has ended publishes nothing more.`,
 	return cmd
 }
 
-func replayEvents(ctx context.Context, a *app, c outbox.ReplayConfig) error {
+func replayEvents(ctx context.Context, a *app, c replay.Config) error {
 	stats, err := ledger.Stats(ctx, c.DB, c.Range)
 	if err != nil {
 		return err
@@ -70,10 +70,10 @@ func replayEvents(ctx context.Context, a *app, c outbox.ReplayConfig) error {
 		total += s.Events
 	}
 	show, stop := a.progress("replayed", total)
-	c.Progress = func(r outbox.Replayed) { show(r.Events) }
-	done, err := outbox.Replay(ctx, c)
+	c.Progress = func(r replay.Result) { show(r.Events) }
+	done, err := replay.Run(ctx, c)
 	stop()
-	var subject *outbox.ReplaySubjectError
+	var subject *replay.SubjectError
 	switch {
 	case errors.As(err, &subject):
 		return failf(exitConflict, "%s", err)

@@ -59,15 +59,15 @@ func TestIdleClients(t *testing.T) {
 	}
 }
 
-// served is a process of serve.
-type served struct {
+// idleServe is a process of serve.
+type idleServe struct {
 	t   *testing.T
 	url string
 	env []string // of other processes that use its servers
 }
 
 // startServed starts a process of serve, which ends with the test, without an error.
-func startServed(t *testing.T, address string) *served {
+func startServed(t *testing.T, address string) *idleServe {
 	t.Helper()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
@@ -94,7 +94,7 @@ func startServed(t *testing.T, address string) *served {
 		}
 		_ = server.Close()
 	})
-	s := &served{t, "http://" + listen, env}
+	s := &idleServe{t, "http://" + listen, env}
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		response, err := http.Get(s.url + "/readyz")
 		if err == nil {
@@ -117,7 +117,7 @@ var (
 	goroutinesMetric = regexp.MustCompile(`(?m)^go_goroutines (\S+)$`)
 )
 
-func (s *served) resources() resources {
+func (s *idleServe) resources() resources {
 	s.t.Helper()
 	text := s.send(http.MethodGet, "/metrics", "")
 	read := func(metric *regexp.Regexp) int {
@@ -135,7 +135,7 @@ func (s *served) resources() resources {
 }
 
 // awaitGoroutines waits until the number of goroutines is as wanted.
-func (s *served) awaitGoroutines(isWanted func(int) bool) resources {
+func (s *idleServe) awaitGoroutines(isWanted func(int) bool) resources {
 	s.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		now := s.resources()
@@ -149,7 +149,7 @@ func (s *served) awaitGoroutines(isWanted func(int) bool) resources {
 }
 
 // send sends a request that must succeed, and returns the answer.
-func (s *served) send(method, path, body string) string {
+func (s *idleServe) send(method, path, body string) string {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	if err != nil {
@@ -170,12 +170,12 @@ func (s *served) send(method, path, body string) string {
 	return string(text)
 }
 
-func (s *served) enqueue(k ledger.Key) {
+func (s *idleServe) enqueue(k ledger.Key) {
 	s.send(http.MethodPost, "/v1/tasks", fmt.Sprintf(`{"kind":%q,"biz_id":%q}`, k.Kind, k.BizID))
 }
 
 // change makes the next event of the task: it is cancelled and released in turn.
-func (s *served) change(k ledger.Key, wave int) {
+func (s *idleServe) change(k ledger.Key, wave int) {
 	change := []string{":cancel", ":release"}[wave%2]
 	s.send(http.MethodPost, "/v1/tasks/"+string(k.Kind)+"/"+string(k.BizID)+change, "{}")
 }
@@ -189,7 +189,7 @@ type idleClient struct {
 }
 
 // open opens n streams and n long polls for a version other than the one that the task has.
-func (s *served) open(k ledger.Key, n, version int) []*idleClient {
+func (s *idleServe) open(k ledger.Key, n, version int) []*idleClient {
 	s.t.Helper()
 	clients := make([]*idleClient, 2*n)
 	for i := range clients {

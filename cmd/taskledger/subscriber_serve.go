@@ -7,15 +7,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/served"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 func newServeSubscriberCommand(a *app) *cobra.Command {
 	var kinds, types []string
 	var isNow bool
-	var c outbox.Served
+	var c served.Config
 	cmd := &cobra.Command{
 		Use:   "subscriber NAME",
 		Short: "Publish the events of a subscriber on a stream of its own",
@@ -38,7 +39,7 @@ In NATS it is the user NAME-server of taskledger nats-config --served NAME, in t
 				c.Types = append(c.Types, ledger.EventType(t))
 			}
 			if isNow {
-				c.From = outbox.StartNow()
+				c.From = feed.Now()
 			}
 			a.natsUser = natsconfig.ServerOf(natsconfig.Served)
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
@@ -56,26 +57,26 @@ In NATS it is the user NAME-server of taskledger nats-config --served NAME, in t
 	return cmd
 }
 
-func serveSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, c outbox.Served) error {
+func serveSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, c served.Config) error {
 	nc, err := a.connectNATS(true)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
 	c.DB, c.NATS, c.Logger = pool, nc, a.log.With("service", "subscriber")
-	if err := c.Validate(); err != nil {
+	if err := served.Validate(c); err != nil {
 		return err
 	}
 	answer := struct {
 		Subscriber string `json:"subscriber"`
 		Stream     string `json:"stream"`
 		Consumer   string `json:"consumer"`
-	}{c.Name, outbox.ServedStream(c.Name), c.Name}
+	}{c.Name, served.Stream(c.Name), c.Name}
 	if err := a.print(answer, func(w io.Writer) {
 		renderFields(w, [2]string{"subscriber", answer.Subscriber}, [2]string{"stream", answer.Stream},
 			[2]string{"consumer", answer.Consumer}, [2]string{"running", "stop with Ctrl-C"})
 	}); err != nil {
 		return err
 	}
-	return outbox.ServeSubscriber(ctx, c)
+	return served.Run(ctx, c)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/schedules"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 var (
@@ -59,7 +59,7 @@ func (c *cache[T]) get(read func() (T, error)) (T, error) {
 type observation struct {
 	now    time.Time // by the database's clock
 	dead   []operator.DeadGroup
-	missed []periodic.PassedOver
+	missed []schedules.PassedOver
 	holds  []health.Condition // conditions of package health, and of the rules for kinds
 }
 
@@ -107,7 +107,7 @@ func without(groups []operator.DeadGroup, kind ledger.Kind) (others []operator.D
 
 // readHealth reads the schedules and the lags for which there is a rule.
 func (w *observer) readHealth(ctx context.Context, o *observation) (err error) {
-	if o.missed, err = periodic.ReadPassedOver(ctx, w.config.DB); err != nil {
+	if o.missed, err = schedules.ReadPassedOver(ctx, w.config.DB); err != nil {
 		return err
 	}
 	var only []health.Name

@@ -66,7 +66,7 @@ type mark struct {
 }
 
 // addMarks adds marks for versions that began within the chart's time, which ends at to.
-func (c *chart) addMarks(starts []workers.VersionStart, to time.Time) {
+func (c *chart) addMarks(starts []versionStart, to time.Time) {
 	for _, s := range starts {
 		if s.At.Before(c.From) || s.At.After(to) {
 			continue

@@ -431,7 +431,7 @@ func (h *Handler) makeChart(ctx context.Context, v *view, name, by string, kind 
 			{"?" + string(query("range", s.name, "by", "kind")), "by kind", by != ""}}
 	}
 	if !v.Caller.IsLimited() { // a start is not recorded by kind
-		starts, err := workers.ReadVersionStarts(ctx, h.config.DB, c.From, maxMarks)
+		starts, err := readVersionStarts(ctx, h.config.DB, c.From, maxMarks)
 		if err != nil {
 			return chart{}, err
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/scheduler"
+	"github.com/taskledger/taskledger/internal/schedules"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 //go:embed sql/now.sql
@@ -38,7 +38,7 @@ type Report struct {
 	SubscriberStates []subscribers.State `json:"subscriber_states"`
 
 	Timers    scheduler.TimerStatus    `json:"timers"`
-	Schedules periodic.Summary         `json:"schedules"`
+	Schedules schedules.Summary        `json:"schedules"`
 	Tasks     []ledger.StateCount      `json:"tasks"`
 	Rejected  int64                    `json:"rejected"`  // calls that were rejected because too many tasks waited
 	Unhandled []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker

@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/scheduler"
-	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/internal/schedules"
 )
 
 //go:embed sql/open_append.sql
@@ -73,7 +73,7 @@ func whyLate(ctx context.Context, c Config, r *Report) (cause, cure string, err 
 }
 
 func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {
-	if r.Schedules, err = periodic.ReadSummary(ctx, c.DB); err != nil {
+	if r.Schedules, err = schedules.ReadSummary(ctx, c.DB); err != nil {
 		return err
 	}
 	for i, s := range r.Schedules.Late {

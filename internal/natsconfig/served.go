@@ -19,7 +19,7 @@ func servedUser(name string) string {
 // ServerOf returns the name of the user that serves a subscriber, given the user that receives its events.
 func ServerOf(user string) string { return user + "-server" }
 
-// servedStream returns the name of the stream of a subscriber: outbox.ServedStream.
+// servedStream returns the name of the stream of a subscriber: served.Stream.
 func servedStream(name string) string {
 	if name == anyName {
 		return anyName

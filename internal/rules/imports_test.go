@@ -105,8 +105,16 @@ var rules = []rule{
 		reason: "the users' tests need a database and not our broker",
 	},
 	{
+		pkg: "/internal/replay", may: []string{"/ledger", pgx, nats},
+		reason: "what a command calls: package outbox, which encodes messages, stores the function there",
+	},
+	{
+		pkg: "/internal/served", may: []string{"/ledger", "/internal/feed", pgx, nats},
+		reason: "what a command calls: package outbox, which encodes messages, stores the functions there",
+	},
+	{
 		pkg: "/outbox",
-		may: []string{"/internal/relays", "/ledger", "/internal/abandon",
+		may: []string{"/internal/relays", "/internal/replay", "/internal/served", "/ledger", "/internal/abandon",
 			"/internal/feed", "/internal/copies", "/internal/lease", "/internal/pgarray", "/internal/lists",
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
@@ -228,6 +236,10 @@ var rules = []rule{
 		reason: "the users' tests need a broker, and their production code does not get it",
 	},
 	{
+		pkg: "/internal/schedules", may: []string{"/ledger", "/internal/pgerr", "/internal/pgquery"},
+		reason: "what conditions and alarms report of schedules, by those that do not fire them",
+	},
+	{
 		pkg: "/ledger/periodic",
 		may: []string{"/ledger", "/internal/pgarray", "/internal/lists",
 			"/internal/loop", "/internal/pgerr", "/internal/pgquery",
@@ -237,7 +249,7 @@ var rules = []rule{
 	{
 		pkg: "/internal/health",
 		may: []string{"/internal/projection", "/internal/relays", "/internal/rebuild", "/internal/subscribers",
-			"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
+			"/ledger", "/internal/feed", "/internal/schedules", "/outbox", "/projector",
 			"/internal/dispatcher", "/internal/scheduler", "/internal/operator", "/internal/webhooks",
 			"/internal/cache",
 			"/internal/lists",
@@ -265,7 +277,7 @@ var rules = []rule{
 	{pkg: "/internal/httpserver", may: nil, reason: "timeouts and the shutdown do not depend on the endpoints"},
 	{
 		pkg: "/internal/alarm",
-		may: []string{"/ledger", "/ledger/periodic", "/internal/health", "/internal/operator", "/internal/fault",
+		may: []string{"/ledger", "/internal/schedules", "/internal/health", "/internal/operator", "/internal/fault",
 			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
 			"/internal/secret", "/internal/settings", "/internal/webhooks", pgx, goMail},
 		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
@@ -324,7 +336,7 @@ var rules = []rule{
 		may: []string{"/internal/feed", "/internal/subscribers",
 			"/internal/api", "/api/client", "/internal/health", "/ledger", "/ledger/periodic", "/internal/seal",
 			"/outbox", "/projector", "/workers", "/internal/operator", "/internal/cache", "/internal/lists",
-			"/internal/explain", "/internal/printable", "/internal/reserved",
+			"/internal/explain", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
 			"/internal/strictjson", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
 	},

@@ -64,13 +64,12 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 		_, err := subscribers.ReadParked(ctx, nil, "mails", subscribers.EventName{}, limit)
 		return err
 	},
-	"subscribers.ReadAll":       after(subscribers.ReadAll, ""),
-	"periodic.ReadSchedules":    after(periodic.ReadSchedules, ""),
-	"projector.ListIllegal":     after(projection.ListIllegal, subscribers.EventName{}),
-	"projector.ReadCounts":      after(projector.ReadCounts, ""),
-	"webhooks.ReadStopped":      after(webhooks.ReadStopped, time.Second),
-	"workers.ReadVersionStarts": after(workers.ReadVersionStarts, time.Now()),
-	"workers.ReadWorkers":       after(workers.ReadWorkers, ""),
+	"subscribers.ReadAll":    after(subscribers.ReadAll, ""),
+	"periodic.ReadSchedules": after(periodic.ReadSchedules, ""),
+	"projector.ListIllegal":  after(projection.ListIllegal, subscribers.EventName{}),
+	"projector.ReadCounts":   after(projector.ReadCounts, ""),
+	"webhooks.ReadStopped":   after(webhooks.ReadStopped, time.Second),
+	"workers.ReadWorkers":    after(workers.ReadWorkers, ""),
 }
 
 // after is a reader of the entries after a place.

@@ -82,6 +82,7 @@ var administrators = map[string]string{
 	"internal/projection":  "projector",
 	"internal/relays":      "outbox",
 	"internal/subscribers": "outbox",
+	"internal/schedules":   "ledger/periodic",
 }
 
 // published are the tables that all SQL may read: the interface of the ledger, and the rows to lock. Writing is the

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/replay"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // With the rights of docs/nats.conf the operator publishes a replay on the stream of the administrator, goes on with
@@ -43,12 +43,12 @@ func TestOperatorReplaysInNATS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := outbox.ReplayConfig{
+			c := replay.Config{
 				DB: g.pool("operator"), JetStream: js, Range: ledger.Range{To: to},
 				Subject: "replay.parcels", Actor: "test",
 			}
 			for _, earlier := range []int64{0, 2} {
-				done, err := outbox.Replay(t.Context(), c)
+				done, err := replay.Run(t.Context(), c)
 				if err != nil || done.Events != 2 || done.Earlier != earlier {
 					t.Fatalf("%+v, %v", done, err)
 				}
@@ -62,7 +62,7 @@ func TestOperatorReplaysInNATS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := outbox.Replay(t.Context(), c); !errors.Is(err, nats.ErrPermissionViolation) {
+			if _, err := replay.Run(t.Context(), c); !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("as worker: %v", err)
 			}
 			if err := nc.Publish("ledger.0.enqueued.parcel.send", nil); err != nil {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/served"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // servedPrograms are the examples of docs/subscribers.md: the language of the block, and how its program is made
@@ -83,7 +83,7 @@ func TestDocumentedPrograms(t *testing.T) {
 			ctx, stop := context.WithCancel(context.Background())
 			ended := make(chan error, 1)
 			go func() {
-				ended <- outbox.ServeSubscriber(ctx, outbox.Served{DB: g.pool("subscriber"), Name: "orders",
+				ended <- served.Run(ctx, served.Config{DB: g.pool("subscriber"), Name: "orders",
 					NATS: g.connect("orders-server")})
 			}()
 			t.Cleanup(func() {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/served"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // With the rights of docs/nats.conf a subscriber is served to its program, which can neither publish to its stream, nor
@@ -25,7 +25,7 @@ func TestServedSubscriberHasItsRights(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- outbox.ServeSubscriber(ctx, outbox.Served{DB: g.pool("subscriber"), NATS: g.connect("orders-server"),
+		ended <- served.Run(ctx, served.Config{DB: g.pool("subscriber"), NATS: g.connect("orders-server"),
 			Name: "orders", PageSize: 20})
 	}()
 	program := g.connect("orders")
@@ -34,7 +34,7 @@ func TestServedSubscriberHasItsRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.awaitStream()
-	consumer, err := js.Consumer(t.Context(), outbox.ServedStream("orders"), "orders")
+	consumer, err := js.Consumer(t.Context(), served.Stream("orders"), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (g *guarded) awaitStream() {
 	}
 	deadline := time.Now().Add(patience)
 	for {
-		_, err := js.Consumer(g.t.Context(), outbox.ServedStream("orders"), "orders")
+		_, err := js.Consumer(g.t.Context(), served.Stream("orders"), "orders")
 		if err == nil {
 			return
 		}
@@ -108,7 +108,7 @@ func (g *guarded) awaitStream() {
 func TestServedAccountIsLimited(t *testing.T) {
 	g := newGuarded(t)
 	js := g.jetStream("orders-server")
-	name, subjects := outbox.ServedStream("orders"), []string{"subscriber.orders.>"}
+	name, subjects := served.Stream("orders"), []string{"subscriber.orders.>"}
 	for what, config := range map[string]jetstream.StreamConfig{
 		"without a limit": {},
 		"larger":          {MaxBytes: 64<<20 + 1},

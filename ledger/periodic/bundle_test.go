@@ -72,12 +72,7 @@ func (b *bundle) load(name string) periodic.Status {
 
 // runner returns a runner that was not started.
 func (b *bundle) runner() *periodic.Runner {
-	b.t.Helper()
-	r, err := periodic.New(periodic.Config{DB: b.db, Logger: slog.New(slog.NewTextHandler(&testWriter{b.t}, nil))})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return r
+	return periodic.NewRunner(b.db, slog.New(slog.NewTextHandler(&testWriter{b.t}, nil)))
 }
 
 // run runs a runner until the test ends or stop is called.

@@ -36,11 +36,7 @@ func runChild() error {
 	if err != nil {
 		return err
 	}
-	r, err := periodic.New(periodic.Config{DB: db})
-	if err != nil {
-		return err
-	}
-	return r.Run(ctx)
+	return periodic.Run(ctx, db, nil)
 }
 
 // runUntilKilled runs a runner in a process of its own until the crash point kills it.

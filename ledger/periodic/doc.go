@@ -38,7 +38,7 @@
 //
 // # The clock
 //
-// Only the database's clock decides. A [Runner] uses its own clock only for the length of its sleep, so any number of
+// Only the database's clock decides. [Run] uses its own clock only for the length of its sleep, so any number of
 // runners may run, on clocks that differ. The next firing is computed when a firing happens, and stored in the
 // transaction that enqueues its task: a runner that is killed before the commit has done neither.
 package periodic

@@ -45,7 +45,7 @@ func ExampleApply() {
 }
 
 // Firings become tasks while a runner runs, in this process or in taskledger serve.
-func ExampleRunner_Run() {
+func ExampleRun() {
 	db, done := ledgertest.Example("relay", "operator")
 	defer done()
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
@@ -53,10 +53,6 @@ func ExampleRunner_Run() {
 
 	sync := periodic.Schedule{Name: "sync", Kind: "crm.sync", After: time.Hour}
 	if _, err := periodic.Apply(ctx, db, []periodic.Schedule{sync}, nil); err != nil {
-		panic(err)
-	}
-	r, err := periodic.New(periodic.Config{DB: db})
-	if err != nil {
 		panic(err)
 	}
 	go func() {
@@ -68,7 +64,7 @@ func ExampleRunner_Run() {
 			}
 		}
 	}()
-	if err := r.Run(ctx); err != nil {
+	if err := periodic.Run(ctx, db, nil); err != nil {
 		panic(err)
 	}
 	// Output: fired: crm.sync true

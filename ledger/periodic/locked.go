@@ -30,7 +30,7 @@ type lockedFiring struct {
 }
 
 // deferLocked leaves out a schedule for a while, in proportion to cost, the time of its last try, and logs it.
-func (r *Runner) deferLocked(ctx context.Context, name string, cost time.Duration, err error) {
+func (r *runner) deferLocked(ctx context.Context, name string, cost time.Duration, err error) {
 	now := time.Now()
 	f := r.locked[name]
 	if f == nil {
@@ -46,14 +46,14 @@ func (r *Runner) deferLocked(ctx context.Context, name string, cost time.Duratio
 	f.retryAt = now.Add(in)
 	if f.loggedAt.IsZero() || now.Sub(f.loggedAt) >= lockedLogEvery {
 		f.loggedAt = now
-		r.config.Logger.WarnContext(ctx, "schedule waits for an open transaction that has enqueued its task",
+		r.log.WarnContext(ctx, "schedule waits for an open transaction that has enqueued its task",
 			"schedule", name, "error", err, "retry_in", in)
 	}
 }
 
 // unlock forgets a schedule that has fired. If it was locked, one transaction probably held most of the others too,
 // and has ended: they are tried again at once.
-func (r *Runner) unlock(name string) {
+func (r *runner) unlock(name string) {
 	if r.locked[name] == nil {
 		return
 	}
@@ -65,7 +65,7 @@ func (r *Runner) unlock(name string) {
 
 // waiting returns the schedules of locked that are not to be retried yet. It forgets schedules that have not been due
 // since then: an operator has removed or paused them.
-func (r *Runner) waiting() (names []string) {
+func (r *runner) waiting() (names []string) {
 	now := time.Now()
 	for name, f := range r.locked {
 		switch late := now.Sub(f.retryAt); {

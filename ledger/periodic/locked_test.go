@@ -58,11 +58,7 @@ func TestFiringHeldByAnOpenTransaction(t *testing.T) {
 		}
 	}
 	var log lockedBuffer
-	r, err := periodic.New(periodic.Config{DB: b.db, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.run(r)
+	b.run(periodic.NewRunner(b.db, slog.New(slog.NewTextHandler(&log, nil))))
 	b.await("another schedule to fire", func() bool { return len(b.fired("tick")) >= 3 })
 	for _, s := range schedules[1:] {
 		line := "schedule=" + s.Name + " error=\"schedule " + s.Name + ": enqueue held/" + s.Name + "@"

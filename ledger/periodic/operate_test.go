@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/schedules"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -36,7 +37,7 @@ func TestPauseResume(t *testing.T) {
 	if fired := b.fired("a"); len(fired) != 0 {
 		t.Fatalf("paused, it fired %v", fired)
 	}
-	if s, err := periodic.ReadSummary(t.Context(), b.db); err != nil || !slices.Equal(s.PausedNames, []string{"a"}) {
+	if s, err := schedules.ReadSummary(t.Context(), b.db); err != nil || !slices.Equal(s.PausedNames, []string{"a"}) {
 		t.Errorf("paused schedules: %+v, %v", s, err)
 	}
 	for range 2 {

@@ -29,23 +29,6 @@ var (
 	waitSQL string
 )
 
-// Config configures a [Runner].
-type Config struct {
-	// DB is the primary database. One of its connections is in use at a time. Required.
-	DB *pgxpool.Pool
-	// Logger receives outages, firings that were passed over or whose key an open transaction holds, and schedules
-	// that cannot fire. Default: [slog.Default].
-	Logger *slog.Logger
-}
-
-// Validate reports every fault at once.
-func (c Config) Validate() error {
-	if c.DB == nil {
-		return errors.New("periodic: DB is required")
-	}
-	return nil
-}
-
 const (
 	// maxSleep is the longest sleep of a runner: the greatest delay until it detects that a schedule was changed, or
 	// that the task before a fixed delay has finished.
@@ -63,9 +46,20 @@ const (
 const begin = "begin isolation level read committed; set local idle_in_transaction_session_timeout to '5s'; " +
 	"set local lock_timeout to '20ms'"
 
-// Runner fires all schedules when they are due. Any number of runners may run. Run is for one goroutine.
-type Runner struct {
-	config      Config
+// Run fires all schedules when they are due, until ctx is done, and then returns nil. Any number of processes may run
+// it; package services does. It uses one connection of db, the primary database, at a time, and retries while the
+// database is unavailable. It returns an error only if retrying is useless: [ledger.ErrNotMigrated].
+//
+// log receives outages, firings that were passed over or whose key an open transaction holds, and schedules that cannot
+// fire. Default: [slog.Default].
+func Run(ctx context.Context, db *pgxpool.Pool, log *slog.Logger) error {
+	return newRunner(db, log).run(ctx)
+}
+
+// runner fires all schedules when they are due. Its run is for one goroutine.
+type runner struct {
+	db          *pgxpool.Pool
+	log         *slog.Logger
 	finishing   string               // event types that finish a task, as array literal
 	failed      map[string]time.Time // when to retry schedules that failed, by this machine's monotonic clock
 	locked      map[string]*lockedFiring
@@ -73,13 +67,10 @@ type Runner struct {
 	clock       time.Duration // added to the database's clock; set by tests
 }
 
-// New returns a runner. It does not use the database. It returns the error of [Config.Validate].
-func New(c Config) (*Runner, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
+// newRunner returns a runner. It does not use the database.
+func newRunner(db *pgxpool.Pool, log *slog.Logger) *runner {
+	if log == nil {
+		log = slog.Default()
 	}
 	var finishing []string
 	for _, row := range ledger.Transitions() {
@@ -87,33 +78,31 @@ func New(c Config) (*Runner, error) {
 			finishing = append(finishing, string(row.Type))
 		}
 	}
-	return &Runner{
-		config: c, finishing: pgarray.Of(finishing...), failed: make(map[string]time.Time),
+	return &runner{
+		db: db, log: log, finishing: pgarray.Of(finishing...), failed: make(map[string]time.Time),
 		locked: make(map[string]*lockedFiring), lockedSleep: minLockedSleep,
-	}, nil
+	}
 }
 
-// Run fires schedules until ctx is done, and then returns nil. It retries while the database is unavailable. It
-// returns an error only if retrying is useless: [ledger.ErrNotMigrated].
-func (r *Runner) Run(ctx context.Context) error {
+func (r *runner) run(ctx context.Context) error {
 	return loop.Steps{
 		Step: r.pass,
 		Stop: pgerr.NotMigrated,
 		Failed: func(ctx context.Context, err error, in time.Duration) {
-			r.config.Logger.WarnContext(ctx, "schedules interrupted; retrying", "error", err, "retry_in", in)
+			r.log.WarnContext(ctx, "schedules interrupted; retrying", "error", err, "retry_in", in)
 		},
 	}.Run(ctx)
 }
 
 // pass fires all schedules that are due, and returns how long to sleep. While nothing is due, it executes one
 // statement.
-func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
+func (r *runner) pass(ctx context.Context) (time.Duration, error) {
 	next, err := r.next(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if next.hasWaiting {
-		if _, err := r.config.DB.Exec(ctx, finishedSQL, r.finishing); err != nil {
+		if _, err := r.db.Exec(ctx, finishedSQL, r.finishing); err != nil {
 			return 0, pgerr.Explain("find finished tasks", err)
 		}
 	} else if !next.isDue() {
@@ -136,7 +125,7 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		default:
 			r.failed[name] = time.Now().Add(retryAfter)
-			r.config.Logger.ErrorContext(ctx, "schedule cannot fire",
+			r.log.ErrorContext(ctx, "schedule cannot fire",
 				"schedule", name, "error", err, "retry_in", retryAfter)
 		}
 	}
@@ -148,8 +137,8 @@ func isOutage(err error) bool {
 }
 
 // fireOne fires one schedule that is due and returns its name, "" if no schedule is due.
-func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
-	tx, err := r.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+func (r *runner) fireOne(ctx context.Context) (name string, err error) {
+	tx, err := r.db.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return "", pgerr.Explain("begin", err)
 	}
@@ -179,18 +168,18 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 		return name, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	for _, k := range taken {
-		r.config.Logger.ErrorContext(ctx, "schedule passed over a firing: another process has enqueued its task",
+		r.log.ErrorContext(ctx, "schedule passed over a firing: another process has enqueued its task",
 			"schedule", name, "task", k.String())
 	}
 	if p.passed.count > 0 {
-		r.config.Logger.WarnContext(ctx, "schedule missed firings", "schedule", name,
+		r.log.WarnContext(ctx, "schedule missed firings", "schedule", name,
 			"firings", p.passed.count, "or_more", p.passed.more, "from", p.passed.from, "to", p.passed.to)
 	}
 	return name, nil
 }
 
 // leaveOut returns the schedules that failed or were locked and are not to be retried yet, as array literal.
-func (r *Runner) leaveOut() string {
+func (r *runner) leaveOut() string {
 	names := r.waiting()
 	for name, until := range r.failed {
 		if time.Now().After(until) {
@@ -204,7 +193,7 @@ func (r *Runner) leaveOut() string {
 }
 
 // sleep returns how long to sleep after a pass that has fired schedules.
-func (r *Runner) sleep(ctx context.Context) (time.Duration, error) {
+func (r *runner) sleep(ctx context.Context) (time.Duration, error) {
 	next, err := r.next(ctx)
 	if err != nil || !next.isDue() {
 		return next.sleep(), err
@@ -231,7 +220,7 @@ func (n nextFiring) sleep() time.Duration {
 }
 
 // next reads when the next schedule is due.
-func (r *Runner) next(ctx context.Context) (n nextFiring, err error) {
-	err = r.config.DB.QueryRow(ctx, waitSQL, r.clock.Microseconds(), r.leaveOut()).Scan(&n.in, &n.hasWaiting)
+func (r *runner) next(ctx context.Context) (n nextFiring, err error) {
+	err = r.db.QueryRow(ctx, waitSQL, r.clock.Microseconds(), r.leaveOut()).Scan(&n.in, &n.hasWaiting)
 	return n, pgerr.Explain("find the next firing", err)
 }

@@ -483,10 +483,7 @@ func TestIdlePassExecutesOneStatement(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	r, err := periodic.New(periodic.Config{DB: db})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := periodic.NewRunner(db, nil)
 	executed := func() int64 {
 		before := count.n.Load()
 		b.pass(r, 0)

@@ -14,7 +14,7 @@ import (
 const (
 	minEvery       = time.Second                // shortest Every and After
 	maxEvery       = 100 * 365 * 24 * time.Hour // longest Every and After
-	MaxMissedLimit = 1000
+	maxMissedLimit = 1000
 )
 
 // defaultMissedLimit is the default of [Schedule].MissedLimit.
@@ -60,7 +60,7 @@ type Schedule struct {
 	After time.Duration
 
 	Missed      Missed  // Default: [MissedOne]. Invalid with After, because at most one firing is due.
-	MissedLimit int     // of [MissedAll], 1 to [MaxMissedLimit]. Default: 100.
+	MissedLimit int     // of [MissedAll], 1 to 1000. Default: 100.
 	Overlap     Overlap // Default: [OverlapAllow]. Invalid with After, whose tasks never overlap.
 }
 
@@ -182,9 +182,9 @@ func (s Schedule) checkPolicies() (faults []error) {
 	if s.MissedLimit != 0 && s.Missed != MissedAll {
 		faults = append(faults,
 			invalid("missed_limit", fmt.Sprint(s.MissedLimit), "must not be set without missed: all"))
-	} else if s.MissedLimit < 0 || s.MissedLimit > MaxMissedLimit {
+	} else if s.MissedLimit < 0 || s.MissedLimit > maxMissedLimit {
 		limit := fmt.Sprint(s.MissedLimit)
-		faults = append(faults, invalid("missed_limit", limit, "must be between 1 and %d", MaxMissedLimit))
+		faults = append(faults, invalid("missed_limit", limit, "must be between 1 and %d", maxMissedLimit))
 	}
 	return faults
 }

@@ -281,11 +281,10 @@ func (d *demo) startServices(ctx context.Context, fail context.CancelCauseFunc) 
 		return stop, err
 	}
 	start(s.Run)
-	till, err := d.newTillRunner(ctx)
-	if err != nil {
+	if err := d.storeTill(ctx); err != nil {
 		return stop, err
 	}
-	start(till.Run)
+	start(func(ctx context.Context) error { return periodic.Run(ctx, d.db, d.log) })
 	return stop, nil
 }
 

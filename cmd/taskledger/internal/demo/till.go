@@ -30,7 +30,7 @@ var tillKind = ledger.MustKind[json.RawMessage]("till.count")
 // tillSchedule is due every second. Firings that were missed during an outage are made up.
 var tillSchedule = periodic.Schedule{
 	Name: "till", Kind: tillKind.Name(), Every: time.Second,
-	Missed: periodic.MissedAll, MissedLimit: periodic.MaxMissedLimit,
+	Missed: periodic.MissedAll, MissedLimit: 1000,
 }
 
 // countTill records the number of coupons. The firing is not constrained to be unique.
@@ -39,12 +39,10 @@ func countTill(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessa
 	return err
 }
 
-// newTillRunner stores the schedule and returns the runner that enqueues its tasks.
-func (d *demo) newTillRunner(ctx context.Context) (*periodic.Runner, error) {
-	if _, err := periodic.Apply(ctx, d.db, []periodic.Schedule{tillSchedule}, nil); err != nil {
-		return nil, err
-	}
-	return periodic.New(periodic.Config{DB: d.db, Logger: d.log})
+// storeTill stores the schedule.
+func (d *demo) storeTill(ctx context.Context) error {
+	_, err := periodic.Apply(ctx, d.db, []periodic.Schedule{tillSchedule}, nil)
+	return err
 }
 
 // finishTill pauses the schedule and waits until the till of the last firing is counted.

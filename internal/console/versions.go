@@ -1,4 +1,4 @@
-package workers
+package console
 
 import (
 	"context"
@@ -17,19 +17,17 @@ import (
 //go:embed sql/version_starts.sql
 var versionStartsSQL string
 
-// VersionStart is when the first worker with a program version began.
-type VersionStart struct {
-	Version string    `json:"version"`
-	At      time.Time `json:"at"`
+// versionStart is when the first worker with a program version began.
+type versionStart struct {
+	Version string
+	At      time.Time
 }
 
-// ReadVersionStarts returns the versions whose first worker began since a moment, at most limit, the oldest first. A
-// worker is on record while it lives and for a day after, so a version without workers for longer counts as new. It
-// never commits.
-// commits.
+// readVersionStarts returns the versions whose first worker began since a moment, at most limit, the oldest first. A
+// worker is on record while it lives and for a day after, so a version without workers for longer counts as new.
 //
 // Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated], and errors of the database.
-func ReadVersionStarts(ctx context.Context, db ledger.DB, since time.Time, limit int) ([]VersionStart, error) {
+func readVersionStarts(ctx context.Context, db ledger.DB, since time.Time, limit int) ([]versionStart, error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("read versions of workers: %w", err)
 	}
@@ -38,17 +36,28 @@ func ReadVersionStarts(ctx context.Context, db ledger.DB, since time.Time, limit
 		return nil, pgerr.Explain("read versions of workers", err)
 	}
 	defer rows.Close()
-	var all []VersionStart
+	var all []versionStart
 	for rows.Next() {
-		var v VersionStart
+		var v versionStart
 		var text string
 		if err := rows.Scan(&text, pgquery.Micros(&v.At)); err != nil {
 			return nil, pgerr.Explain("read versions of workers", err)
 		}
-		if v.Version = parseVersion(json.RawMessage(text)); v.Version != "" {
+		if v.Version = parseVersion(text); v.Version != "" {
 			all = append(all, v)
 		}
 	}
 	slices.Reverse(all)
 	return all, pgerr.Explain("read versions of workers", rows.Err())
+}
+
+// maxVersion is the greatest length of a version, as of workers.
+const maxVersion = 200
+
+// parseVersion returns the version of the program of a worker, or "" if it is unknown.
+func parseVersion(text string) (version string) {
+	if json.Unmarshal([]byte(text), &version) != nil || len(version) > maxVersion {
+		return ""
+	}
+	return version
 }

@@ -1,4 +1,5 @@
-package periodic
+// Package schedules reads what health and alarms report of all schedules.
+package schedules
 
 import (
 	"context"
