@@ -21,7 +21,6 @@ require (
 	golang.org/x/mod v0.42.0 // sumdb/tlog: the Merkle tree of the seal, by RFC 6962
 	golang.org/x/sync v0.24.0 // errgroup: the first error stops a service's goroutines
 	golang.org/x/term v0.47.0 // size and keys of the terminal, for top
-	golang.org/x/time v0.16.0 // rate: the requests of each caller of the HTTP API
 )
 
 require (
@@ -59,6 +58,7 @@ require (
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/ini.v1 v1.67.3 // indirect
 )

@@ -23,7 +23,7 @@ func TestProgramEndsBesideAHandlerThatHangs(t *testing.T) {
 	}
 	defer db.Close()
 	`
-	const bounds = "StopTimeout: 1, AckWait: 1_000_000_000"
+	const bounds = "StopTimeout: 1, LeaseTTL: 1_000_000_000"
 	for name, opening := range map[string]string{
 		"client": "client, err := taskledger.Open(ctx, taskledger.Options{Worker: workers.Config{" + bounds + "}})",
 		"pool": ownPool +

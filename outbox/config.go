@@ -50,7 +50,7 @@ type Config struct {
 const (
 	defaultLeaseTTL   = 5 * time.Second
 	defaultCheckEvery = 5 * time.Second
-	DefaultAckTimeout = 5 * time.Second
+	defaultAckTimeout = 5 * time.Second
 )
 
 // minInterval is the least value of the durations in [Config].
@@ -102,7 +102,7 @@ func (c Config) withDefaults() Config {
 		c.CheckEvery = defaultCheckEvery
 	}
 	if c.AckTimeout == 0 {
-		c.AckTimeout = DefaultAckTimeout
+		c.AckTimeout = defaultAckTimeout
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -80,7 +80,7 @@ type Config struct {
 	// LeaseTTL is how long after its last renewal a relay that hangs is replaced. Default: 5 s.
 	LeaseTTL time.Duration
 	// AckTimeout is how long the relay waits for JetStream to store a page of messages. Default:
-	// [outbox.DefaultAckTimeout].
+	// 5 s.
 	AckTimeout time.Duration
 	// RelayHooks are called by the relay.
 	RelayHooks []outbox.Hook

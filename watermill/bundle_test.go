@@ -28,7 +28,7 @@ func newBundle(t testing.TB) *bundle { return &bundle{watermilltest.Start(t)} }
 // pool returns a pool that does not run.
 func (b *bundle) pool() *workers.Pool {
 	b.T.Helper()
-	p, err := workers.New(workers.Config{DB: b.DB, NATS: b.NATS, AckWait: 2 * time.Second, Logger: b.Logger()})
+	p, err := workers.New(workers.Config{DB: b.DB, NATS: b.NATS, LeaseTTL: 2 * time.Second, Logger: b.Logger()})
 	if err != nil {
 		b.T.Fatal(err)
 	}
@@ -79,11 +79,11 @@ func (b *bundle) subscriber(c workers.KindConfig) *watermill.TaskSubscriber {
 	return b.subscriberThatWaits(2*time.Second, c)
 }
 
-// subscriberThatWaits is subscriber with an AckWait.
-func (b *bundle) subscriberThatWaits(ackWait time.Duration, c workers.KindConfig) *watermill.TaskSubscriber {
+// subscriberThatWaits is subscriber with a LeaseTTL.
+func (b *bundle) subscriberThatWaits(leaseTTL time.Duration, c workers.KindConfig) *watermill.TaskSubscriber {
 	b.T.Helper()
 	s, err := watermill.NewTaskSubscriber(watermill.TaskSubscriberConfig{
-		Pool: workers.Config{DB: b.DB, NATS: b.NATS, AckWait: ackWait, Logger: b.Logger()},
+		Pool: workers.Config{DB: b.DB, NATS: b.NATS, LeaseTTL: leaseTTL, Logger: b.Logger()},
 		Kind: c,
 	})
 	if err != nil {

@@ -47,7 +47,7 @@ func (c TaskSubscriberConfig) Validate() error {
 // are ignored.
 //
 // A TaskSubscriber is an AtLeastOnce [workers.Pool] for each topic. Subscribers of one topic share its tasks, in this
-// process and in others. Each uses its own settings, except AckWait: the last subscriber sets it for all.
+// process and in others. Each uses its own settings, except LeaseTTL: the last subscriber sets it for all.
 // [JobFromContext] returns the attempt of a message.
 //
 // It is safe for concurrent use.

@@ -69,7 +69,7 @@ func TestTaskSubscriberCloseGivesBackAtOnce(t *testing.T) {
 		b.Publish("mail.send", message.NewMessage(fmt.Sprint(i), nil))
 	}
 	lasting := watermill.TaskSubscriberConfig{
-		Pool: workers.Config{DB: b.DB, NATS: b.NATS, AckWait: time.Hour, Logger: b.Logger()},
+		Pool: workers.Config{DB: b.DB, NATS: b.NATS, LeaseTTL: time.Hour, Logger: b.Logger()},
 	}
 	first, err := watermill.NewTaskSubscriber(lasting)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestTaskSubscriberCloseGivesBackAtOnce(t *testing.T) {
 	}
 	messages = b.Subscribe(second, "mail.send")
 	seen := make(map[string]bool)
-	for range n { // AckWait is an hour
+	for range n { // LeaseTTL is an hour
 		m := b.Receive(messages)
 		seen[m.UUID] = true
 		m.Ack()
@@ -154,14 +154,14 @@ func TestTaskSubscriberCloseMayWait(t *testing.T) {
 	}
 }
 
-// A handler may take longer than AckWait: its message is kept alive.
+// A handler may take longer than LeaseTTL: its message is kept alive.
 func TestTaskMessageIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.Publish("mail.send", message.NewMessage("o-1", nil))
-	const ackWait = 5 * time.Second // a third of it is the interval at which the message is kept
-	one := b.Subscribe(b.subscriberThatWaits(ackWait, workers.KindConfig{}), "mail.send")
-	other := b.Subscribe(b.subscriberThatWaits(ackWait, workers.KindConfig{}), "mail.send")
+	const leaseTTL = 5 * time.Second // a third of it is the interval at which the message is kept
+	one := b.Subscribe(b.subscriberThatWaits(leaseTTL, workers.KindConfig{}), "mail.send")
+	other := b.Subscribe(b.subscriberThatWaits(leaseTTL, workers.KindConfig{}), "mail.send")
 	var m *message.Message
 	select {
 	case m = <-one:
@@ -172,7 +172,7 @@ func TestTaskMessageIsKeptAlive(t *testing.T) {
 		t.Error("delivered twice")
 	case <-other:
 		t.Error("delivered to both")
-	case <-time.After(2 * ackWait):
+	case <-time.After(2 * leaseTTL):
 	}
 	m.Ack()
 	key := ledger.Key{Kind: "mail.send", BizID: "o-1"}

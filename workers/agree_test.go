@@ -20,7 +20,7 @@ import (
 // refused runs a worker next to others and returns why it was refused.
 func (b *bundle) refused(register func(*workers.Pool) error) error {
 	b.T.Helper()
-	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.Connect(), AckWait: ackWait}))(b.T)
+	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.Connect(), LeaseTTL: leaseTTL}))(b.T)
 	if err := register(p); err != nil {
 		b.T.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 		for guarantee, register := range map[workers.Guarantee]func(*workers.Pool) error{
 			workers.ExactlyOnce: b.exactly(insertEffect, nil), workers.AtLeastOnce: b.atLeast(b.outside, nil),
 		} {
-			p := try(workers.New(workers.Config{DB: b.DB, NATS: b.Connect(), AckWait: slowLease}))(t)
+			p := try(workers.New(workers.Config{DB: b.DB, NATS: b.Connect(), LeaseTTL: slowLease}))(t)
 			if err := register(p); err != nil {
 				t.Fatal(err)
 			}

@@ -27,9 +27,9 @@ func TestSlowHandlersAskForLittle(t *testing.T) {
 		return b.outside(ctx, job, args)
 	}, &workers.KindConfig{Slots: 4})
 	b.EnqueueMany(8)
-	first := b.Work(workers.Config{AckWait: endless}, handler)
+	first := b.Work(workers.Config{LeaseTTL: endless}, handler)
 	b.Await("the first to have all it can run", func() bool { return first.KindStatus().Running == 4 })
-	second := b.Work(workers.Config{AckWait: endless}, handler)
+	second := b.Work(workers.Config{LeaseTTL: endless}, handler)
 	b.Await("the second to have the rest", func() bool { return second.KindStatus().Running == 4 })
 	close(gate)
 	b.AwaitSucceeded(8)
@@ -91,7 +91,7 @@ func TestAheadBytesAreBounded(t *testing.T) {
 	var most, mostBytes atomic.Int64
 	ready := make(chan struct{})
 	var begun atomic.Int32
-	w = b.Work(workers.Config{AckWait: 30 * time.Second}, func(p *workers.Pool) error {
+	w = b.Work(workers.Config{LeaseTTL: 30 * time.Second}, func(p *workers.Pool) error {
 		p.SetAheadTime(patience) // so that only the bytes bound them, also on a slow machine
 		return p.Register(workers.Handle(notes, func(context.Context, *workers.Job, string) error {
 			<-ready
@@ -128,7 +128,7 @@ func TestTasksOfAKindThatWasQuickLeaveRoomForOthers(t *testing.T) {
 	b.Dispatch()
 	quick, steady := ledger.MustKind[int]("test.quick"), ledger.MustKind[int]("test.steady")
 	gate := make(chan struct{})
-	w := b.Work(workers.Config{AckWait: endless}, func(p *workers.Pool) error {
+	w := b.Work(workers.Config{LeaseTTL: endless}, func(p *workers.Pool) error {
 		return p.Register(
 			workers.Handle(quick, func(ctx context.Context, _ *workers.Job, _ int) error {
 				select {

@@ -301,7 +301,7 @@ func (a *asker) hasReached(at time.Time) bool {
 	if a.seen.After(at) {
 		at = a.seen
 	}
-	return time.Since(at) <= dispatch.Freshness && time.Since(a.renewed) < a.pool.config.AckWait
+	return time.Since(at) <= dispatch.Freshness && time.Since(a.renewed) < a.pool.config.LeaseTTL
 }
 
 // noteRenewal records when the last successful renewal of the worker's lease began.

@@ -28,7 +28,7 @@ func TestStartIsRecordedWithItsTime(t *testing.T) {
 				b.AwaitState(k, ledger.StateRunning)
 				return nil
 			}
-			b.Work(workers.Config{AckWait: 4 * startedAfter},
+			b.Work(workers.Config{LeaseTTL: 4 * startedAfter},
 				b.atLeast(handle, workers.SetStartedAfter(startedAfter, workers.KindConfig{})))
 			b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateSucceeded)

@@ -67,7 +67,7 @@ func drain(b *testing.B, world *bundle, n int, register func(*workers.Pool) erro
 func (b *bundle) workOff(n int, c workers.Config, register func(*workers.Pool) error) (*worker, time.Duration) {
 	b.T.Helper()
 	begun := time.Now()
-	c.NATS, c.Logger, c.AckWait = nil, slog.New(slog.DiscardHandler), 30*time.Second
+	c.NATS, c.Logger, c.LeaseTTL = nil, slog.New(slog.DiscardHandler), 30*time.Second
 	w := b.Work(c, register)
 	for w.KindStatus().Attempts[workers.OutcomeSucceeded] < int64(n) {
 		if b.T.Failed() {

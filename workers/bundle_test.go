@@ -23,7 +23,7 @@ type (
 )
 
 const (
-	ackWait  = servicetest.AckWait
+	leaseTTL = servicetest.LeaseTTL
 	patience = servicetest.Patience
 )
 

@@ -35,7 +35,7 @@ func receive[T any](b *bundle, what string, from <-chan T) T {
 	}
 }
 
-// slowLease is an AckWait with which the lease is not renewed during a test.
+// slowLease is a LeaseTTL with which the lease is not renewed during a test.
 const slowLease = 10 * patience
 
 // The handler of a task that is cancelled or buried is notified by a recall; if that is lost, it is
@@ -56,70 +56,70 @@ func TestCancelOfRunning(t *testing.T) {
 	}
 	b := setup(t)
 	b.Dispatch()
-	const renewing = 3 * ackWait
+	const renewing = 3 * leaseTTL
 	tests := map[string]struct {
-		ackWait time.Duration // renewing, so that the lease is renewed after a second
-		message bool          // the dispatcher sends a recall
-		started bool          // the start is recorded
-		act     func(*operator.Operator, context.Context, ledger.Key) error
-		cause   error
-		state   ledger.State
+		leaseTTL time.Duration // renewing, so that the lease is renewed after a second
+		message  bool          // the dispatcher sends a recall
+		started  bool          // the start is recorded
+		act      func(*operator.Operator, context.Context, ledger.Key) error
+		cause    error
+		state    ledger.State
 	}{
 		"cancel, by a recall": {
-			ackWait: slowLease,
-			message: true,
-			started: true,
-			act:     cancel,
-			cause:   workers.ErrCancelled,
-			state:   ledger.StateCancelled,
+			leaseTTL: slowLease,
+			message:  true,
+			started:  true,
+			act:      cancel,
+			cause:    workers.ErrCancelled,
+			state:    ledger.StateCancelled,
 		},
 		"cancel, no start recorded": {
-			ackWait: slowLease,
-			message: true,
-			started: false,
-			act:     cancel,
-			cause:   workers.ErrCancelled,
-			state:   ledger.StateCancelled,
+			leaseTTL: slowLease,
+			message:  true,
+			started:  false,
+			act:      cancel,
+			cause:    workers.ErrCancelled,
+			state:    ledger.StateCancelled,
 		},
 		"cancel all, by a recall": {
-			ackWait: slowLease,
-			message: true,
-			started: true,
-			act:     all,
-			cause:   workers.ErrCancelled,
-			state:   ledger.StateCancelled,
+			leaseTTL: slowLease,
+			message:  true,
+			started:  true,
+			act:      all,
+			cause:    workers.ErrCancelled,
+			state:    ledger.StateCancelled,
 		},
 		"cancel, without a recall": {
-			ackWait: renewing,
-			message: false,
-			started: true,
-			act:     cancel,
-			cause:   workers.ErrCancelled,
-			state:   ledger.StateCancelled,
+			leaseTTL: renewing,
+			message:  false,
+			started:  true,
+			act:      cancel,
+			cause:    workers.ErrCancelled,
+			state:    ledger.StateCancelled,
 		},
 		"cancel, no start recorded, without a recall": {
-			ackWait: renewing,
-			message: false,
-			started: false,
-			act:     cancel,
-			cause:   workers.ErrCancelled,
-			state:   ledger.StateCancelled,
+			leaseTTL: renewing,
+			message:  false,
+			started:  false,
+			act:      cancel,
+			cause:    workers.ErrCancelled,
+			state:    ledger.StateCancelled,
 		},
 		"bury, by a recall": {
-			ackWait: slowLease,
-			message: true,
-			started: true,
-			act:     bury,
-			cause:   workers.ErrFenced,
-			state:   ledger.StateDead,
+			leaseTTL: slowLease,
+			message:  true,
+			started:  true,
+			act:      bury,
+			cause:    workers.ErrFenced,
+			state:    ledger.StateDead,
 		},
 		"bury, without a recall": {
-			ackWait: renewing,
-			message: false,
-			started: true,
-			act:     bury,
-			cause:   workers.ErrFenced,
-			state:   ledger.StateDead,
+			leaseTTL: renewing,
+			message:  false,
+			started:  true,
+			act:      bury,
+			cause:    workers.ErrFenced,
+			state:    ledger.StateDead,
 		},
 	}
 	for name, test := range tests {
@@ -131,11 +131,11 @@ func TestCancelOfRunning(t *testing.T) {
 				stop = b.Dispatch()
 			}
 			began, why := make(chan struct{}, 1), make(chan error, 1)
-			config := workers.SetStartedAfter(test.ackWait/2, workers.KindConfig{})
+			config := workers.SetStartedAfter(test.leaseTTL/2, workers.KindConfig{})
 			if test.started {
 				config = workers.SetStartedAfter(time.Millisecond, *config)
 			}
-			w := b.Work(workers.Config{AckWait: test.ackWait}, b.atLeast(waits(began, why), config))
+			w := b.Work(workers.Config{LeaseTTL: test.leaseTTL}, b.atLeast(waits(began, why), config))
 			k := b.Enqueue("o-1")
 			receive(b, "the handler to begin", began)
 			if test.started {
@@ -231,7 +231,7 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	began, why := make(chan struct{}, 9), make(chan error, 9)
-	w := b.Work(workers.Config{Slots: 1, AckWait: slowLease}, b.atLeast(waits(began, why), nil))
+	w := b.Work(workers.Config{Slots: 1, LeaseTTL: slowLease}, b.atLeast(waits(began, why), nil))
 	b.Enqueue("first")
 	receive(b, "the handler to begin", began)
 	k := b.Enqueue("second")

@@ -18,8 +18,8 @@ import (
 
 // Defaults of [Config].
 const (
-	defaultAckWait     = 30 * time.Second
-	maxAckWait         = 24 * time.Hour // policy of taskledger.lease
+	defaultLeaseTTL    = 30 * time.Second
+	maxLeaseTTL        = 24 * time.Hour // policy of taskledger.lease
 	defaultStopTimeout = 10 * time.Second
 )
 
@@ -42,10 +42,10 @@ type Config struct {
 	NATS *nats.Conn
 	// Name identifies this worker in events, logs and lists; a random suffix makes it unique. Default: <host>-<pid>.
 	Name string
-	// AckWait is how long this worker may be unreachable before other workers may take over its tasks in flight. It is
-	// the duration of the worker's lease, which is renewed three times as often. Use the same AckWait for all workers
+	// LeaseTTL is how long this worker may be unreachable before other workers may take over its tasks in flight. It is
+	// the duration of the worker's lease, which is renewed three times as often. Use the same LeaseTTL for all workers
 	// of a kind. Between 1 s and 24 h. Default: 30 s.
-	AckWait time.Duration
+	LeaseTTL time.Duration
 	// Slots is how many handlers of all kinds run at a time; kinds that wait for a slot take turns. [Pool.SetSlots]
 	// changes it. Default: 0, as many as the kinds' Slots allow.
 	Slots int
@@ -53,8 +53,8 @@ type Config struct {
 	// that no worker takes wait. Default: all.
 	Shards ledger.ShardSet
 	// StopTimeout is how long Run lets handlers finish once its context is done. Then their contexts are cancelled,
-	// and unfinished tasks are given back. While PostgreSQL does not answer, outcomes wait for another AckWait; then
-	// Run returns without them. Run returns within StopTimeout, AckWait and 15 s after its context is done, and within
+	// and unfinished tasks are given back. While PostgreSQL does not answer, outcomes wait for another LeaseTTL; then
+	// Run returns without them. Run returns within StopTimeout, LeaseTTL and 15 s after its context is done, and within
 	// 5 s if nothing has begun. A handler that has not returned by then does not keep DB from closing, unless it is a
 	// handler of database/sql or holds a connection that it has acquired itself. Default: 10 s.
 	StopTimeout time.Duration
@@ -87,8 +87,8 @@ func (c Config) Validate() error {
 				"got %.60q", c.Name),
 		)
 	}
-	if c.AckWait != 0 && (c.AckWait < time.Second || c.AckWait > maxAckWait) {
-		faults = append(faults, fmt.Errorf("workers: AckWait must be between 1s and 24h, got %s", c.AckWait))
+	if c.LeaseTTL != 0 && (c.LeaseTTL < time.Second || c.LeaseTTL > maxLeaseTTL) {
+		faults = append(faults, fmt.Errorf("workers: LeaseTTL must be between 1s and 24h, got %s", c.LeaseTTL))
 	}
 	if c.Slots < 0 {
 		faults = append(faults, fmt.Errorf("workers: Slots must be at least 0, got %d", c.Slots))
@@ -108,8 +108,8 @@ func (c Config) withDefaults() Config {
 		}
 		c.Name = fmt.Sprintf("%.150s-%d", host, os.Getpid())
 	}
-	if c.AckWait == 0 {
-		c.AckWait = defaultAckWait
+	if c.LeaseTTL == 0 {
+		c.LeaseTTL = defaultLeaseTTL
 	}
 	if c.StopTimeout == 0 {
 		c.StopTimeout = defaultStopTimeout

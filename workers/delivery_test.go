@@ -62,7 +62,7 @@ func TestCancelledWhileRunning(t *testing.T) {
 			}))(t)
 			var cause error
 			w := b.Work(
-				workers.Config{AckWait: 10 * time.Second},
+				workers.Config{LeaseTTL: 10 * time.Second},
 				b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 					if err := insertEffect(ctx, tx, job, args); err != nil {
 						return err
@@ -108,7 +108,7 @@ func TestGroupWithAConflictAndALock(t *testing.T) {
 	var inside atomic.Int32
 	release := make(chan struct{})
 	w := b.Work(
-		workers.Config{AckWait: 10 * time.Second},
+		workers.Config{LeaseTTL: 10 * time.Second},
 		b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 			inside.Add(1)
 			<-release

@@ -60,7 +60,7 @@ func (k *kind) dispatch() {
 
 // decideBatch reads the heads of a batch in one query and carries out the verdicts. The heads use the memory of space.
 func (k *kind) decideBatch(batch []*attempt.Task, space *[]attempt.Head) {
-	ctx, cancel := context.WithTimeout(k.pool.stopping, k.pool.config.AckWait)
+	ctx, cancel := context.WithTimeout(k.pool.stopping, k.pool.config.LeaseTTL)
 	defer cancel()
 	now := time.Now()
 	heads, err := k.Heads(ctx, batch, k.Tasks.RoomForArgs(), *space)
@@ -83,7 +83,7 @@ func (k *kind) decideBatch(batch []*attempt.Task, space *[]attempt.Head) {
 	for i, t := range batch {
 		if err := k.correct(t, heads[i]); err != nil {
 			k.Warn(k.Logger, "cannot read args", "biz_id", string(t.Message.BizID), "error", err)
-			k.Later(t, k.pool.config.AckWait/2)
+			k.Later(t, k.pool.config.LeaseTTL/2)
 			continue
 		}
 		if r := k.carryOut(k.verdict(t, heads[i]), t, heads[i], now); r != nil {
@@ -181,7 +181,7 @@ func (k *kind) carryOut(v attempt.Verdict, t *attempt.Task, h attempt.Head, now 
 // returnLater gives back, after a delay, a task that another worker has begun and whose lease is alive. The dispatcher
 // offers it to that worker alone, even if the worker has dropped it.
 func (k *kind) returnLater(t *attempt.Task) {
-	delay := k.Tasks.Hold(t, k.pool.config.AckWait/2)
+	delay := k.Tasks.Hold(t, k.pool.config.LeaseTTL/2)
 	go func() {
 		_ = loop.Sleep(k.pool.stopping, delay)
 		k.Tasks.GiveBack(t)
@@ -218,7 +218,7 @@ func (k *kind) isFresh(r *run) bool {
 	if !r.seen.IsZero() {
 		return time.Since(r.seen) <= dispatch.Freshness && k.pool.asker.hasReached(time.Time{})
 	}
-	return time.Since(r.Decided()) <= k.pool.config.AckWait/2 && k.pool.asker.hasReached(r.Decided())
+	return time.Since(r.Decided()) <= k.pool.config.LeaseTTL/2 && k.pool.asker.hasReached(r.Decided())
 }
 
 // companion takes the next attempt of the line, if suits accepts it and it may still run.

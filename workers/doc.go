@@ -67,8 +67,8 @@
 // on the compare-and-set of each append alone.
 //
 //   - The lease is a row in the database: which kinds and shards the worker takes, its capacity, and the public key of
-//     its process. It lasts for AckWait (30 s), and the worker renews it three times as often. While it lives, no other
-//     worker gets a task whose start is recorded. Other workers get the rest of its tasks after 5 s without a report.
+//     its process. It lasts for LeaseTTL (30 s), and the worker renews it three times as often. While it lives, no
+//     other worker gets a task whose start is recorded. Other workers get the rest of its tasks after 5 s without a report.
 //   - A report is a message of the worker: how many tasks of each kind it has room for, and which ones it holds. It
 //     sends one when that changes, and every 500 ms. Each report is complete, so the next one replaces a lost one.
 //   - An offer is a message of the dispatcher with tasks of one kind. It carries args of up to 512 bytes, as just read
@@ -117,7 +117,7 @@
 // Every event is appended by compare-and-set on the version that the attempt knows. So of any number of workers that
 // run the same task, one appends its event, and the others are fenced: their ExactlyOnce transactions roll back.
 //
-// The start of a first attempt is recorded once the handler has run for a second, or for a third of AckWait if that is
+// The start of a first attempt is recorded once the handler has run for a second, or for a third of LeaseTTL if that is
 // shorter, so most tasks have two events. From then on the ledger shows where the task runs, and the loss of that
 // worker is detected. The start is appended outside the handler's transaction; the outcome is appended after that
 // append has ended.
@@ -149,16 +149,16 @@
 //   - The args do not decode ([InvalidArgs]): the attempt has failed, with every guarantee. During a deploy a worker of
 //     another version may decode them at the next attempt.
 //   - A serialization failure, a deadlock, a lost connection or a server restart uses no attempt. The worker tries
-//     again after 50 ms; the delay doubles up to half of AckWait. After ten in a row in one worker, each further one is
-//     a failure by the policy.
+//     again after 50 ms; the delay doubles up to half of LeaseTTL. After ten in a row in one worker, each further one
+//     is a failure by the policy.
 //   - An error of another database is a failure if the handler's transaction is intact, even if its SQLSTATE asks
 //     for a retry. A handler without a transaction is repeated ten times before its error counts.
-//   - The handler does not return when its context is done: after a grace of 5 s (or AckWait if that is shorter) the
+//   - The handler does not return when its context is done: after a grace of 5 s (or LeaseTTL if that is shorter) the
 //     attempt ends without it. The socket of its transaction is closed, so the server rolls back. Its slot stays busy
 //     until it returns ([KindStatus].Overdue).
 //   - The task is cancelled ([ledger.Cancel]), or another process appends to it: the attempt is fenced, and its
 //     writes are rolled back. Its context is cancelled ([ErrCancelled], [ErrFenced]) when the dispatcher has read the
-//     event and has sent a recall. If that is lost, the next renewal of the lease finds it, every third of AckWait. If
+//     event and has sent a recall. If that is lost, the next renewal of the lease finds it, every third of LeaseTTL. If
 //     the handler finishes first, the operator gets an error instead.
 //
 // # What happens if the process ends
@@ -198,7 +198,7 @@
 // BeforeAttempt runs in the attempt's time and transaction: its errors and panics count as the handler's. The other
 // methods cannot change the outcome. They receive only committed events and outcomes, at most once: a handler must
 // enqueue required follow-up work in its transaction. A hook that panics or exits is logged. A hook that does not
-// return within 5 s (or AckWait, if that is shorter) is abandoned; until then its task stays in flight, and its pool
+// return within 5 s (or LeaseTTL, if that is shorter) is abandoned; until then its task stays in flight, and its pool
 // does not stop.
 //
 // Hooks around enqueueing belong to the kind ([ledger.NewKind]). [KindConfig].Middleware runs inside the hooks,
@@ -249,7 +249,7 @@
 // are cancelled with the cause [ErrStopping]. A handler that returns an error then gives its task back with an
 // interrupted event, which uses no attempt. Run returns when nothing is in flight any more.
 //
-// If PostgreSQL does not answer, outcomes wait for it for another AckWait. Then the worker drops them; other workers
+// If PostgreSQL does not answer, outcomes wait for it for another LeaseTTL. Then the worker drops them; other workers
 // take over its tasks, as after a crash. Config.StopTimeout states how long that takes at most.
 //
 // [SignalContext] returns a context that the first SIGINT or SIGTERM cancels; the second one ends the process at once.

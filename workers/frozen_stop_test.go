@@ -55,7 +55,7 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	w := b.workFrozen(workers.Config{AckWait: endless}, b.exactly(insertEffect, nil))
+	w := b.workFrozen(workers.Config{LeaseTTL: endless}, b.exactly(insertEffect, nil))
 	first := b.Enqueue("o-1")
 	b.AwaitState(first, ledger.StateSucceeded)
 	b.Await("the worker to know it", func() bool { return w.KindStatus().InFlight == 0 })
@@ -66,12 +66,12 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	b.Await("a task that cannot begin", func() bool { return w.KindStatus().InFlight == 1 })
 	w.stops(t, func() {})
 
-	b.Work(workers.Config{AckWait: endless}, b.exactly(insertEffect, nil)) // to which the task was given back
+	b.Work(workers.Config{LeaseTTL: endless}, b.exactly(insertEffect, nil)) // to which the task was given back
 	b.AwaitState(second, ledger.StateSucceeded)
 	b.WantOneEffect(second)
 }
 
-// Outcomes that the database does not take delay a stopping worker for AckWait, and no longer. Its tasks in flight
+// Outcomes that the database does not take delay a stopping worker for LeaseTTL, and no longer. Its tasks in flight
 // run elsewhere, and are done once.
 func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	ready := make(chan struct{})
 	done := make(chan struct{})
 	w = b.workFrozen(
-		workers.Config{StopTimeout: 50 * time.Millisecond, AckWait: endless},
+		workers.Config{StopTimeout: 50 * time.Millisecond, LeaseTTL: endless},
 		b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 			<-ready
 			w.Freeze()

@@ -58,7 +58,7 @@ func NewGateway(c GatewayConfig) (*Gateway, error) {
 	if err := c.poolConfig("x").Validate(); err != nil {
 		return nil, err
 	}
-	c.Term = cmp.Or(c.Term, defaultAckWait)
+	c.Term = cmp.Or(c.Term, defaultLeaseTTL)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -68,7 +68,7 @@ func NewGateway(c GatewayConfig) (*Gateway, error) {
 }
 
 func (c GatewayConfig) poolConfig(name string) Config {
-	return Config{DB: c.DB, NATS: c.NATS, Name: name, AckWait: c.Term, Logger: c.Logger}
+	return Config{DB: c.DB, NATS: c.NATS, Name: name, LeaseTTL: c.Term, Logger: c.Logger}
 }
 
 // Drain begins no further task, and ends the waits of all callers with [ErrStopping]. It returns when no task is at

@@ -140,7 +140,7 @@ func TestCostOfGuarantees(t *testing.T) {
 			b.EnqueueMany(tasks)
 			// No attempt is slow enough to record its start.
 			quick := workers.SetStartedAfter(endless/2, workers.KindConfig{})
-			b.Work(workers.Config{DB: db, AckWait: endless}, b.registered(quick)[program])
+			b.Work(workers.Config{DB: db, LeaseTTL: endless}, b.registered(quick)[program])
 			b.Await(
 				"the worker to have begun",
 				func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == 1 },
@@ -434,7 +434,7 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 			var together sync.WaitGroup // so that they are recorded in groups
 			together.Add(tasks)
 			w := b.Work(
-				workers.Config{DB: losing, Hooks: []workers.Hook{hook.hook()}, AckWait: slowLease},
+				workers.Config{DB: losing, Hooks: []workers.Hook{hook.hook()}, LeaseTTL: slowLease},
 				b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 					together.Done()
 					together.Wait()

@@ -18,8 +18,8 @@ import (
 //
 // BeforeAttempt can end the attempt. The others receive only committed events and outcomes, at most once: a handler
 // must enqueue required follow-up work in its transaction. A panic or runtime.Goexit in them is logged. A function that
-// does not return within 5 s (or AckWait, if that is shorter) is abandoned; until then the task stays in flight and the
-// pool does not stop.
+// does not return within 5 s (or LeaseTTL, if that is shorter) is abandoned; until then the task stays in flight and
+// the pool does not stop.
 type Hook struct {
 	// BeforeAttempt is called before each attempt, within its time and its transaction. It returns the context for
 	// the next hook and finally for the handler: ctx or one derived from it; nil means ctx. tx is the handler's

@@ -11,7 +11,7 @@ import (
 
 // Without hooks, a kind pays nothing for them.
 func TestNoHooksCostNothing(t *testing.T) {
-	runner, err := attempt.NewRunner(attempt.Config{AckWait: time.Second})
+	runner, err := attempt.NewRunner(attempt.Config{LeaseTTL: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

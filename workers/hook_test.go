@@ -471,7 +471,7 @@ func TestStopWaitsForHooks(t *testing.T) {
 		}
 	}}
 	good := &witness{}
-	w := b.Work(workers.Config{Hooks: []workers.Hook{good.hook(), slow}, AckWait: endless}, b.atLeast(b.outside, nil))
+	w := b.Work(workers.Config{Hooks: []workers.Hook{good.hook(), slow}, LeaseTTL: endless}, b.atLeast(b.outside, nil))
 	k := b.Enqueue("o-1")
 	<-reached
 	stopped := make(chan struct{})

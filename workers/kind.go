@@ -39,7 +39,7 @@ type kind struct {
 }
 
 func (p *Pool) register(r Registration) error {
-	config, err := r.config.withDefaults(r.guarantee, p.config.AckWait)
+	config, err := r.config.withDefaults(r.guarantee, p.config.LeaseTTL)
 	if err := errors.Join(r.fault, err, r.name.Validate()); err != nil {
 		return fmt.Errorf("workers: register kind %q: %w", r.name, err)
 	}

@@ -73,13 +73,13 @@ func (c *KindConfig) Validate() error {
 	if c != nil && c.Guarantee != "" {
 		g = c.Guarantee
 	}
-	if _, err := c.withDefaults(g, defaultAckWait); err != nil {
+	if _, err := c.withDefaults(g, defaultLeaseTTL); err != nil {
 		return fmt.Errorf("workers: invalid KindConfig: %w", err)
 	}
 	return nil
 }
 
-func (c *KindConfig) withDefaults(g Guarantee, ackWait time.Duration) (KindConfig, error) {
+func (c *KindConfig) withDefaults(g Guarantee, leaseTTL time.Duration) (KindConfig, error) {
 	if c == nil {
 		c = &KindConfig{}
 	}
@@ -103,7 +103,7 @@ func (c *KindConfig) withDefaults(g Guarantee, ackWait time.Duration) (KindConfi
 		full.Timeout = defaultTimeout
 	}
 	if full.startedAfter == 0 { // the start must be recorded before another worker may get the task
-		full.startedAfter = min(defaultStartedAfter, ackWait/3)
+		full.startedAfter = min(defaultStartedAfter, leaseTTL/3)
 	}
 	for _, named := range []struct {
 		name  string

@@ -26,7 +26,7 @@ var kindsAdmittedSQL string
 // maxRetryDelay is the longest delay before a refused operation of the database or NATS is retried.
 const maxRetryDelay = 2 * time.Second
 
-// renewLease extends the lease of this worker by AckWait. While it lives, other workers do not take over its tasks.
+// renewLease extends the lease of this worker by LeaseTTL. While it lives, other workers do not take over its tasks.
 // Correctness does not depend on it. A login that may not work on one of the kinds gets no lease: its worker would
 // count as a worker of that kind.
 func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
@@ -51,13 +51,13 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	for _, k := range kinds { // even if the answer is lost
 		k.claims.list(slices.Contains(d.Records, string(k.Name)))
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
+	ctx, cancel := context.WithTimeout(ctx, p.config.LeaseTTL)
 	defer cancel()
 	now := time.Now()
 	if _, err := db.Exec(ctx, kindsAdmittedSQL, pgarray.Of(d.Kinds...)); err != nil {
 		return pgerr.Explain("check kinds", err)
 	}
-	err := lease.Renew(ctx, db, lease.Worker(p.id), p.id, p.config.AckWait, d)
+	err := lease.Renew(ctx, db, lease.Worker(p.id), p.id, p.config.LeaseTTL, d)
 	if err == nil {
 		p.asker.noteRenewal(now)
 		for _, k := range kinds {
@@ -69,7 +69,7 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 
 // takeLease takes the lease, unless a live worker has another guarantee for one of the kinds.
 func (p *Pool) takeLease(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
+	ctx, cancel := context.WithTimeout(ctx, p.config.LeaseTTL)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := lease.Lock(ctx, tx, kindNames(p.registered())); err != nil {
@@ -130,9 +130,9 @@ func (p *Pool) withCure(err error) error {
 // keepLease renews the lease until quit is done, and fences attempts whose task has moved on. While the database is
 // unavailable the lease may expire; the next renewal revives it.
 func (p *Pool) keepLease(quit context.Context) {
-	t := time.NewTicker(p.config.AckWait / 3)
+	t := time.NewTicker(p.config.LeaseTTL / 3)
 	defer t.Stop()
-	look := time.NewTicker(min(p.config.AckWait/3, time.Second))
+	look := time.NewTicker(min(p.config.LeaseTTL/3, time.Second))
 	defer look.Stop()
 	var written []repeatedTask
 	var records []string
@@ -165,7 +165,7 @@ func (p *Pool) releaseLease() {
 	ctx, cancel := context.WithTimeout(p.runner.Lasting(), releaseTimeout)
 	defer cancel()
 	if err := lease.Release(ctx, p.config.DB, lease.Worker(p.id)); err != nil {
-		p.config.Logger.WarnContext(ctx, "cannot release the lease", "expires_in", p.config.AckWait, "error", err)
+		p.config.Logger.WarnContext(ctx, "cannot release the lease", "expires_in", p.config.LeaseTTL, "error", err)
 	}
 }
 
@@ -181,7 +181,7 @@ func (p *Pool) releaseFirstLease() {
 		return lease.Release(ctx, tx, lease.Worker(p.id))
 	})
 	if err != nil {
-		p.config.Logger.WarnContext(ctx, "cannot release the lease", "expires_in", p.config.AckWait, "error", err)
+		p.config.Logger.WarnContext(ctx, "cannot release the lease", "expires_in", p.config.LeaseTTL, "error", err)
 	}
 }
 

@@ -44,7 +44,7 @@ func (b *bundle) limitedLogin(kinds ...string) (db *pgxpool.Pool, roles []string
 // runToEnd runs a pool until it ends by itself, and returns its error.
 func (b *bundle) runToEnd(db *pgxpool.Pool) error {
 	b.T.Helper()
-	p := try(workers.New(workers.Config{DB: db, NATS: b.NC, AckWait: ackWait}))(b.T)
+	p := try(workers.New(workers.Config{DB: db, NATS: b.NC, LeaseTTL: leaseTTL}))(b.T)
 	if err := b.exactly(insertEffect, nil)(p); err != nil {
 		b.T.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestLinesRunInOrder(t *testing.T) {
 		return nil
 	}
 	for range 2 {
-		b.Work(workers.Config{AckWait: ackWait}, func(p *workers.Pool) error {
+		b.Work(workers.Config{LeaseTTL: leaseTTL}, func(p *workers.Pool) error {
 			c := &workers.KindConfig{Slots: 10}
 			return errors.Join(p.Register(workers.Handle(order, handle, c)),
 				p.Register(workers.Handle(marker, handle, c)))

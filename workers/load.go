@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// WorkerLoad is the work of a worker for one kind, as of the last renewal of its lease: at most AckWait/3 ago while
+// WorkerLoad is the work of a worker for one kind, as of the last renewal of its lease: at most LeaseTTL/3 ago while
 // the worker is alive.
 type WorkerLoad struct {
 	Slots     int     `json:"slots"`      // see [KindConfig].Slots

@@ -19,7 +19,7 @@ func TestLeasesHaveTheLoad(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	release := make(chan struct{})
-	w := b.Work(workers.Config{AckWait: 2 * time.Second}, b.atLeast(
+	w := b.Work(workers.Config{LeaseTTL: 2 * time.Second}, b.atLeast(
 		func(context.Context, *workers.Job, orderArgs) error {
 			<-release
 			return nil
@@ -56,7 +56,7 @@ func TestLeasesCountOverdueHandlers(t *testing.T) {
 	b.Dispatch()
 	release := make(chan struct{})
 	defer close(release)
-	b.Work(workers.Config{AckWait: time.Second}, b.exactly(
+	b.Work(workers.Config{LeaseTTL: time.Second}, b.exactly(
 		func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
 			<-release
 			return nil

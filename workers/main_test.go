@@ -34,7 +34,7 @@ func program(name string) servicetest.Program {
 	if arguments, ok := strings.CutPrefix(name, "drain "); ok {
 		return func(ctx context.Context, db *pgxpool.Pool) error { return runDrain(ctx, db, arguments) }
 	}
-	config := workers.Config{AckWait: ackWait}
+	config := workers.Config{LeaseTTL: leaseTTL}
 	switch name {
 	case "heeds":
 		config.StopTimeout = 100 * time.Millisecond

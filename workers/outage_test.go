@@ -79,7 +79,7 @@ func TestOutcomesWhileNATSStandsStill(t *testing.T) {
 	t.Cleanup(nc.Close)
 	const tasks = 60
 	running, goOn := make(chan struct{}, tasks), make(chan struct{})
-	b.Work(workers.Config{NATS: nc, AckWait: endless}, func(p *workers.Pool) error {
+	b.Work(workers.Config{NATS: nc, LeaseTTL: endless}, func(p *workers.Pool) error {
 		p.TalkByNATS()
 		for i := range tasks { // of a kind each, so that the end of each makes a report due
 			kind := ledger.MustKind[int](ledger.Kind(fmt.Sprint("test.kind", i)))

@@ -66,7 +66,7 @@ func TestDiscardOldestSparesStartedTasks(t *testing.T) {
 	b.Project()
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	b.Work(
-		workers.Config{AckWait: endless},
+		workers.Config{LeaseTTL: endless},
 		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if job.BizID == "o-0000" {
 				close(begun)

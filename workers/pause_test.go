@@ -28,7 +28,7 @@ func TestPauseKind(t *testing.T) {
 		}
 		return insertEffect(ctx, tx, job, args)
 	}
-	w := b.Work(workers.Config{Slots: 1, AckWait: endless}, b.exactly(handler, nil))
+	w := b.Work(workers.Config{Slots: 1, LeaseTTL: endless}, b.exactly(handler, nil))
 	first := b.Enqueue("first")
 	<-inside
 	b.EnqueueMany(5)
@@ -43,7 +43,7 @@ func TestPauseKind(t *testing.T) {
 	close(leave)
 	b.AwaitState(first, ledger.StateSucceeded)
 	b.Await("what waited to be given back", func() bool { return w.KindStatus().InFlight == 0 })
-	late := b.Work(workers.Config{AckWait: endless}, b.exactly(handler, nil))
+	late := b.Work(workers.Config{LeaseTTL: endless}, b.exactly(handler, nil))
 	b.Await("the later one to know", func() bool { return late.KindStatus().Paused })
 	time.Sleep(100 * time.Millisecond) // time for a faulty worker to begin it
 	if n := one[int](b, "select count(*)::integer from effect"); n != 1 {

@@ -68,7 +68,7 @@ func newPool(c Config, connections int) (*Pool, error) {
 	}
 	var err error
 	p.runner, err = attempt.NewRunner(attempt.Config{
-		DB: c.DB, ID: p.id, AckWait: c.AckWait, Logger: c.Logger, Connections: connections,
+		DB: c.DB, ID: p.id, LeaseTTL: c.LeaseTTL, Logger: c.Logger, Connections: connections,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("workers: %w", err)

@@ -33,12 +33,12 @@ func TestConfigReportsEveryFault(t *testing.T) {
 	config := try(pgxpool.ParseConfig("postgres://localhost/x?pool_max_conns=2"))(t)
 	db := try(pgxpool.NewWithConfig(context.Background(), config))(t) // does not connect yet
 	defer db.Close()
-	_, err := workers.New(workers.Config{DB: db, Name: "a\nb", AckWait: time.Millisecond, StopTimeout: -1})
+	_, err := workers.New(workers.Config{DB: db, Name: "a\nb", LeaseTTL: time.Millisecond, StopTimeout: -1})
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, fault := range []string{
-		"MaxConns must be at least 4", "NATS is required", "Name must", "AckWait must", "StopTimeout must",
+		"MaxConns must be at least 4", "NATS is required", "Name must", "LeaseTTL must", "StopTimeout must",
 	} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q is not reported in: %v", fault, err)
@@ -224,7 +224,7 @@ func TestLongWorkIsKeptAlive(t *testing.T) {
 			if job.BizID == "o-0000" {
 				close(begun)
 				first := lease()
-				b.Await("three times AckWait to pass", func() bool { return lease().After(first.Add(3 * ackWait)) })
+				b.Await("three times LeaseTTL to pass", func() bool { return lease().After(first.Add(3 * leaseTTL)) })
 			}
 			return insertEffect(ctx, tx, job, args)
 		}, nil),

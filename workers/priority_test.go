@@ -31,7 +31,7 @@ type inTurn struct {
 // newInTurn starts the worker. Its handlers wait for the gate.
 func newInTurn(b *bundle) *inTurn {
 	w := &inTurn{bundle: b, marked: make(chan ledger.BizID, 1), gate: make(chan struct{})}
-	b.Work(workers.Config{AckWait: ackWait}, func(p *workers.Pool) error {
+	b.Work(workers.Config{LeaseTTL: leaseTTL}, func(p *workers.Pool) error {
 		p.SetAheadTime(1) // so that a task is asked for when a slot is free
 		return errors.Join(
 			p.Register(workers.Handle(order, func(ctx context.Context, job *workers.Job, _ orderArgs) error {

@@ -173,7 +173,7 @@ func TestCheckpointOfCancelled(t *testing.T) {
 	b.Dispatch()
 	failure := make(chan error, 1)
 	o := operator.New(b.DB)
-	b.Work(workers.Config{AckWait: endless}, b.atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{LeaseTTL: endless}, b.atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 		if err := job.Checkpoint(1); err != nil {
 			return err
 		}

@@ -131,7 +131,7 @@ func TestRepeatsAreBounded(t *testing.T) {
 			t.Parallel()
 			b := b.in(t)
 			var calls atomic.Int32
-			b.Work(workers.Config{AckWait: time.Second}, test.register(b, func() { calls.Add(1) }))
+			b.Work(workers.Config{LeaseTTL: time.Second}, test.register(b, func() { calls.Add(1) }))
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateDead)
 			failures := b.failures(k)

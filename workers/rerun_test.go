@@ -116,7 +116,8 @@ func testReplacedWhileItWaits(
 	began, release := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
 	var calls []int
-	w := b.Work(workers.Config{Slots: 1, AckWait: slowLease}, register(b, func(job *workers.Job, args orderArgs) error {
+	c := workers.Config{Slots: 1, LeaseTTL: slowLease}
+	w := b.Work(c, register(b, func(job *workers.Job, args orderArgs) error {
 		if job.BizID == "first" {
 			close(began)
 			<-release

@@ -14,7 +14,7 @@ const sameSignal = 500 * time.Millisecond
 
 // SignalContext returns a context for [Pool.Run] that the first SIGINT or SIGTERM cancels, so that the pool drains. The
 // second one ends the process at once, even if it was ignored when the process began, as in the background of a shell.
-// Attempts that were running are then repeated elsewhere after AckWait, without using an attempt. The first signal
+// Attempts that were running are then repeated elsewhere after LeaseTTL, without using an attempt. The first signal
 // counts once if it comes again within 500 ms.
 //
 // stop cancels the context as well, and stops catching the signals. A second signal does not end a program that also

@@ -75,7 +75,7 @@ func TestSignalGivesBackWhatDoesNotFinish(t *testing.T) {
 		t.Errorf("events: %v", types)
 	}
 	b.Work(
-		workers.Config{AckWait: endless},
+		workers.Config{LeaseTTL: endless},
 		b.exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}),
 	)
 	b.AwaitState(k, ledger.StateSucceeded)

@@ -9,7 +9,7 @@ import (
 const maxWait = 5 * time.Second
 
 // maxWait returns how long a task of the pool may wait for a slot.
-func (p *Pool) maxWait() time.Duration { return min(maxWait, p.config.AckWait) }
+func (p *Pool) maxWait() time.Duration { return min(maxWait, p.config.LeaseTTL) }
 
 // giveBackLate gives back, until quit is done, tasks that wait too long for a slot because their handlers have become
 // slow.

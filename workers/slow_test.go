@@ -88,7 +88,7 @@ func (l *slowLine) stop() (goOn func()) {
 	})
 }
 
-// NATS is slow, and in between sends nothing for several times AckWait, on connections that stay open. Another
+// NATS is slow, and in between sends nothing for several times LeaseTTL, on connections that stay open. Another
 // worker gets the tasks meanwhile. The workers recover without help, and each task is done once.
 func TestSlowNATS(t *testing.T) {
 	t.Parallel()
@@ -110,8 +110,8 @@ func TestSlowNATS(t *testing.T) {
 	goOn := l.stop()
 	t.Cleanup(goOn)
 	lease := one[time.Time](b, "select min(alive_until) from taskledger.lease")
-	b.Await("three times AckWait to pass", func() bool {
-		return one[time.Time](b, "select min(alive_until) from taskledger.lease").After(lease.Add(3 * ackWait))
+	b.Await("three times LeaseTTL to pass", func() bool {
+		return one[time.Time](b, "select min(alive_until) from taskledger.lease").After(lease.Add(3 * leaseTTL))
 	})
 	second := b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.Await("the other worker to have something", func() bool {

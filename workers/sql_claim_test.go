@@ -349,7 +349,7 @@ func TestFirstClaimBesideAPool(t *testing.T) {
 	}
 	goOn := make(chan struct{})
 	const slots, n = 10, 60
-	b.Work(workers.Config{AckWait: time.Minute}, b.atLeast(
+	b.Work(workers.Config{LeaseTTL: time.Minute}, b.atLeast(
 		func(_ context.Context, job *workers.Job, _ orderArgs) error {
 			begin(string(job.BizID))
 			<-goOn

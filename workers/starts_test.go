@@ -19,7 +19,7 @@ func TestStartsOfOtherWorkersTasksAreRecordedTogether(t *testing.T) {
 	b.Dispatch()
 	const tasks = 200
 	var inside atomic.Int32
-	w := b.Work(workers.Config{Slots: 1, StopTimeout: 100 * time.Millisecond, AckWait: endless},
+	w := b.Work(workers.Config{Slots: 1, StopTimeout: 100 * time.Millisecond, LeaseTTL: endless},
 		b.atLeast(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 			inside.Add(1)
 			<-ctx.Done()
@@ -31,7 +31,7 @@ func TestStartsOfOtherWorkersTasksAreRecordedTogether(t *testing.T) {
 	})
 	w.Stop()
 	noop := func(context.Context, *workers.Job, orderArgs) error { return nil }
-	b.Work(workers.Config{Slots: tasks, AckWait: endless}, b.atLeast(noop, &workers.KindConfig{Slots: tasks}))
+	b.Work(workers.Config{Slots: tasks, LeaseTTL: endless}, b.atLeast(noop, &workers.KindConfig{Slots: tasks}))
 	b.AwaitSucceeded(tasks)
 	started := one[int](b, "select count(*)::integer from taskledger.event where type = 'started'")
 	if started < tasks-1 {
@@ -62,7 +62,7 @@ func TestLockedStartsTakeNoConnections(t *testing.T) {
 		try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventCancelled}))(t)
 	}
 	noop := func(context.Context, *workers.Job, orderArgs) error { return nil }
-	b.Work(workers.Config{Slots: tasks, AckWait: endless}, b.atMost(noop, &workers.KindConfig{Slots: tasks}))
+	b.Work(workers.Config{Slots: tasks, LeaseTTL: endless}, b.atMost(noop, &workers.KindConfig{Slots: tasks}))
 	b.AwaitSucceeded(tasks - locked)
 	if err := tx.Rollback(b.Context()); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 const releaseTimeout = 5 * time.Second
 
 // giveBack waits until nothing is in flight. It waits for StopTimeout until handlers finish; then, with cancelled
-// contexts, until they return and the database records their outcomes; and finally without the database. AckWait
+// contexts, until they return and the database records their outcomes; and finally without the database. LeaseTTL
 // bounds all outcomes together, as it otherwise bounds each.
 func (p *Pool) giveBack(kinds []*kind) {
 	empty := make(chan struct{})
@@ -29,7 +29,7 @@ func (p *Pool) giveBack(kinds []*kind) {
 	select {
 	case <-empty:
 		return
-	case <-time.After(p.runner.Grace() + p.config.AckWait): // handlers are abandoned and outcomes recorded by then
+	case <-time.After(p.runner.Grace() + p.config.LeaseTTL): // handlers are abandoned and outcomes recorded by then
 	}
 	p.config.Logger.Error("cannot record outcomes: the database does not answer")
 	p.runner.CancelOperations()

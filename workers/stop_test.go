@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// endless is an AckWait longer than any test: a task that is not given back is lost to the test.
+// endless is a LeaseTTL longer than any test: a task that is not given back is lost to the test.
 const endless = time.Hour
 
 // A pool that is stopped gives back its tasks in flight; that uses no attempt.
@@ -25,7 +25,7 @@ func TestGracefulStop(t *testing.T) {
 	const tasks = 10
 	var inside atomic.Int32
 	var cause atomic.Value
-	w := b.Work(workers.Config{Slots: 4, StopTimeout: 100 * time.Millisecond, AckWait: endless},
+	w := b.Work(workers.Config{Slots: 4, StopTimeout: 100 * time.Millisecond, LeaseTTL: endless},
 		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
@@ -54,7 +54,7 @@ func TestGracefulStop(t *testing.T) {
 	}
 
 	b.Work(
-		workers.Config{AckWait: endless},
+		workers.Config{LeaseTTL: endless},
 		b.exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}),
 	)
 	b.AwaitSucceeded(tasks)
@@ -78,7 +78,7 @@ func TestStopUnderLoad(t *testing.T) {
 	generations := 0
 	for n := 0; n < tasks; n = done() {
 		generations++
-		w := b.Work(workers.Config{AckWait: endless}, b.exactly(insertEffect, nil))
+		w := b.Work(workers.Config{LeaseTTL: endless}, b.exactly(insertEffect, nil))
 		b.Await("some progress", func() bool { return done() >= min(n+100, tasks) })
 		w.Stop()
 	}

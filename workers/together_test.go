@@ -55,7 +55,7 @@ func (b *bundle) gather(
 		return insertEffect(ctx, tx, job, args)
 	}, &c)
 	// A task that waits for long is decided again, and then tasks are not in order any more.
-	g.worker = b.Work(workers.Config{AckWait: 20 * time.Second}, func(p *workers.Pool) error {
+	g.worker = b.Work(workers.Config{LeaseTTL: 20 * time.Second}, func(p *workers.Pool) error {
 		p.SetTogetherTime(patience)
 		return register(p)
 	})

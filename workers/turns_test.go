@@ -138,7 +138,7 @@ func TestKindSlots(t *testing.T) {
 	gate := make(chan struct{})
 	var running atomic.Int64
 	// No task is taken over from a worker that is slow: each has one effect.
-	w := b.Work(workers.Config{AckWait: time.Minute}, b.atLeast(func(
+	w := b.Work(workers.Config{LeaseTTL: time.Minute}, b.atLeast(func(
 		ctx context.Context, job *workers.Job, args orderArgs,
 	) error {
 		running.Add(1)

@@ -55,7 +55,7 @@ func (p *Pool) watch(quit context.Context) {
 // of these kinds record their start before the handler runs, whatever that costs. Workers hold the oldest waiting
 // tasks: without a recorded start, running tasks would be discarded repeatedly, and none would ever succeed.
 func (p *Pool) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
+	ctx, cancel := context.WithTimeout(ctx, p.config.LeaseTTL)
 	defer cancel()
 	v, err := p.readView(ctx, p.config.DB)
 	if err == nil {

@@ -124,7 +124,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	addDuration(cmd.Flags(), &f.leaseTTL, "lease-ttl",
 		"after this time another relay replaces a relay that hangs (default: 5s)")
 	addDuration(cmd.Flags(), &f.ackTimeout, "ack-timeout",
-		"how long the relay waits for JetStream to store a page (default: "+outbox.DefaultAckTimeout.String()+")")
+		"how long the relay waits for JetStream to store a page (default: 5s)")
 	refuseZero(cmd.Flags(), "stream-max-bytes", "stream-max-age", "stream-replicas", "latency", "lease-ttl",
 		"ack-timeout")
 	f.api.add(cmd.Flags())

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -34,14 +32,14 @@ type registry struct {
 	failedAt time.Time // when the last reading failed
 	failure  error
 	byID     map[string]Token
-	byName   map[string]Token // tokens without a secret: the valid one of a name, else a revoked one
-	limiters map[string]*rate.Limiter
+	byName   map[string]Token   // tokens without a secret: the valid one of a name, else a revoked one
+	buckets  map[string]*bucket // by the callers' ids
 }
 
 func newRegistry(db ledger.DB, limit int) *registry {
 	return &registry{
 		read:  func(ctx context.Context) ([]Token, error) { return readTokens(ctx, db, true) },
-		limit: limit, now: time.Now, limiters: map[string]*rate.Limiter{},
+		limit: limit, now: time.Now, buckets: map[string]*bucket{},
 	}
 }
 
@@ -140,9 +138,9 @@ func (g *registry) load(ctx context.Context) error {
 			g.byName[t.Name] = t
 		}
 	}
-	for id := range g.limiters {
+	for id := range g.buckets {
 		if _, ok := g.byID[id]; !ok && !strings.HasPrefix(id, sharedID) {
-			delete(g.limiters, id)
+			delete(g.buckets, id)
 		}
 	}
 	g.readAt = g.now()
@@ -152,21 +150,35 @@ func (g *registry) load(ctx context.Context) error {
 // admit returns 0 if the caller may send a request now, else the time after which it may.
 func (g *registry) admit(c *caller) time.Duration {
 	g.mu.Lock()
-	limiter := g.limiters[c.id]
-	if limiter == nil {
+	defer g.mu.Unlock()
+	b := g.buckets[c.id]
+	if b == nil {
 		limit := g.limit
 		if c.rate > 0 {
 			limit = c.rate
 		}
-		limiter = rate.NewLimiter(rate.Limit(limit), limit)
-		g.limiters[c.id] = limiter
+		b = &bucket{interval: time.Second / time.Duration(limit)}
+		g.buckets[c.id] = b
 	}
-	now := g.now()
-	g.mu.Unlock()
-	reservation := limiter.ReserveN(now, 1)
-	if delay := reservation.DelayFrom(now); delay > 0 {
-		reservation.CancelAt(now)
+	return b.take(g.now())
+}
+
+// bucket contains the requests that a caller may send at once: those of a second, which come back one by one.
+type bucket struct {
+	interval time.Duration // between two requests at the caller's rate
+	fullAt   time.Time     // when all of them are back
+}
+
+// take takes a request out of the bucket and returns 0, or returns the time after which there is one.
+func (b *bucket) take(now time.Time) time.Duration {
+	fullAt := now
+	if b.fullAt.After(now) {
+		fullAt = b.fullAt
+	}
+	fullAt = fullAt.Add(b.interval)
+	if delay := fullAt.Sub(now) - time.Second; delay > 0 {
 		return delay
 	}
+	b.fullAt = fullAt
 	return 0
 }

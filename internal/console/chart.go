@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/workers"
 )
 
 // The size of a chart in units of its SVG.

@@ -97,7 +97,7 @@ func testAWorkerCutOffFromNATS(t *testing.T, isRepeated bool) {
 	}
 	nats, url := servicetest.NewFreezingProxy(t, b.Server.URL())
 	c := newBegins()
-	b.Work(workers.Config{NATS: natsAt(t, url), AckWait: time.Minute}, c.handler("cut off"))
+	b.Work(workers.Config{NATS: natsAt(t, url), LeaseTTL: time.Minute}, c.handler("cut off"))
 	b.Work(workers.Config{}, c.handler("other"))
 	b.SpawnAs("relay", "dispatcher")
 	b.EnqueueRound("before", 100)
@@ -146,7 +146,7 @@ func TestAWorkerCutOffFromPostgreSQL(t *testing.T) {
 	b := servicetest.New(t)
 	database, pool := servicetest.NewFreezer(t, b.As(ledgertest.App))
 	c := newBegins()
-	b.Work(workers.Config{DB: pool, AckWait: 6 * time.Second}, c.handler("cut off"))
+	b.Work(workers.Config{DB: pool, LeaseTTL: 6 * time.Second}, c.handler("cut off"))
 	b.Work(workers.Config{}, c.handler("other"))
 	b.SpawnAs("relay", "dispatcher")
 	b.EnqueueRound("before", 100)
@@ -176,8 +176,8 @@ func TestADispatcherCutOff(t *testing.T) {
 			database, databaseURL := servicetest.NewFreezingProxy(t,
 				ledgertest.URLAs(t, b.DB.Config().ConnString(), "relay"))
 			c := newBegins()
-			b.Work(workers.Config{AckWait: time.Minute}, c.handler("a"))
-			b.Work(workers.Config{AckWait: time.Minute}, c.handler("b"))
+			b.Work(workers.Config{LeaseTTL: time.Minute}, c.handler("a"))
+			b.Work(workers.Config{LeaseTTL: time.Minute}, c.handler("b"))
 			b.SpawnAt(databaseURL, natsURL, "dispatcher")
 			b.EnqueueRound("before", 100)
 			b.AwaitSucceeded(100)
@@ -225,8 +225,8 @@ func TestAHostileClientOfNATS(t *testing.T) {
 			}
 		}
 	}))(t)
-	b.Work(workers.Config{AckWait: time.Minute}, c.handler("a"))
-	b.Work(workers.Config{AckWait: time.Minute}, c.handler("b"))
+	b.Work(workers.Config{LeaseTTL: time.Minute}, c.handler("a"))
+	b.Work(workers.Config{LeaseTTL: time.Minute}, c.handler("b"))
 	b.SpawnAs("relay", "dispatcher")
 	// One worker may do a round alone. The rounds end when messages of two workers have reached the hostile client, in
 	// both directions.

@@ -130,7 +130,7 @@ func TestAReadTaskWithoutTheDatabase(t *testing.T) {
 	freezer, db := servicetest.NewFreezer(t, b.As(ledgertest.App))
 	kind := ledger.MustKind[string]("test.large")
 	begun, goOn := make(chan string, 100), make(chan struct{})
-	w := b.Work(workers.Config{DB: db, AckWait: 30 * time.Second}, func(p *workers.Pool) error {
+	w := b.Work(workers.Config{DB: db, LeaseTTL: 30 * time.Second}, func(p *workers.Pool) error {
 		return p.Register(workers.Handle(kind, func(_ context.Context, job *workers.Job, _ string) error {
 			begun <- string(job.BizID)
 			if job.BizID == "long" {

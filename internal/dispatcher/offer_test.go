@@ -55,7 +55,7 @@ func TestOfferedTasksAreNotReadAgain(t *testing.T) {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
 	reads := statements{begin: "-- The heads of the tasks"}
-	b.Work(workers.Config{DB: tracedPool(t, ledgertest.As(t, b.DB), &reads), AckWait: time.Minute},
+	b.Work(workers.Config{DB: tracedPool(t, ledgertest.As(t, b.DB), &reads), LeaseTTL: time.Minute},
 		b.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitState(b.Enqueue("first"), ledger.StateSucceeded)
 	before := reads.Load()

@@ -328,7 +328,7 @@ var rules = []rule{
 			"/outbox", "/projector", "/workers", "/internal/operator",
 			"/internal/durably", "/internal/eventrows",
 			"/internal/loop", "/internal/nextrun", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
-			"/internal/printable", "/internal/reserved", "/internal/strictjson", "/internal/wire", pgx, nats, xTime},
+			"/internal/printable", "/internal/reserved", "/internal/strictjson", "/internal/wire", pgx, nats},
 		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
 	},
 	{

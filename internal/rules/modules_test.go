@@ -30,7 +30,6 @@ const (
 	goMail     = "github.com/wneessen/go-mail"
 	prometheus = "github.com/prometheus/client_golang"
 	otel       = "go.opentelemetry.io/otel"
-	xTime      = "golang.org/x/time"
 	xMod       = "golang.org/x/mod"
 	compress   = "github.com/klauspost/compress"
 	minio      = "github.com/minio/minio-go/v7"

@@ -14,11 +14,11 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// AckWait is the shortest AckWait, for workers that a test kills and for tests of what happens when a lease is renewed.
-const AckWait = time.Second
+// LeaseTTL is the shortest one, for workers that a test kills and for tests of what happens when a lease is renewed.
+const LeaseTTL = time.Second
 
-// calmAckWait is the AckWait of other workers: a busy machine may take longer than [AckWait] for a statement.
-const calmAckWait = 5 * time.Second
+// calmLeaseTTL is the LeaseTTL of other workers: a busy machine may take longer than [LeaseTTL] for a statement.
+const calmLeaseTTL = 5 * time.Second
 
 // Worker is a running pool.
 type Worker struct {
@@ -42,8 +42,8 @@ func (b *Bundle) Work(c workers.Config, register func(*workers.Pool) error) *Wor
 	if c.NATS == nil {
 		c.NATS = b.Connect()
 	}
-	if c.AckWait == 0 {
-		c.AckWait = calmAckWait
+	if c.LeaseTTL == 0 {
+		c.LeaseTTL = calmLeaseTTL
 	}
 	if c.Logger == nil {
 		c.Logger = b.Logger(slog.LevelDebug)

@@ -32,7 +32,7 @@ func TestConditionsAppearAndGo(t *testing.T) {
 	d.start("dispatcher", newDispatcher)
 	var isWell atomic.Bool
 	d.start("letters", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: 2 * time.Second})
+		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: 2 * time.Second})
 		if err != nil {
 			return nil, err
 		}

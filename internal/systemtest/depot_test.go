@@ -160,7 +160,7 @@ func newProjector(db *pgxpool.Pool, _ *nats.Conn, log *slog.Logger) (runner, err
 
 // sends makes workers that insert an effect for each parcel.
 func sends(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-	p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: 2 * time.Second})
+	p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: 2 * time.Second})
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ var letter = ledger.MustKind[struct{}]("letter.send")
 // handles makes workers that call a function for each task of a kind.
 func handles(kind ledger.TypedKind[struct{}], call func(job *workers.Job)) newRunner {
 	return func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: 2 * time.Second})
+		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: 2 * time.Second})
 		if err != nil {
 			return nil, err
 		}

@@ -20,7 +20,7 @@ import (
 )
 
 var natsAway = flag.Duration("nats-away", 4*time.Second,
-	"duration of the NATS outage in TestNATSAwayUnderEverything; AckWait is half of it")
+	"duration of the NATS outage in TestNATSAwayUnderEverything; LeaseTTL is half of it")
 
 // Kinds of parcels, one for each guarantee.
 var (
@@ -34,7 +34,7 @@ var (
 // of them return during the outage, the others after it.
 const slowParcels = 4
 
-// NATS is down for twice AckWait under a relay and workers of all guarantees, while handlers run and
+// NATS is down for twice LeaseTTL under a relay and workers of all guarantees, while handlers run and
 // tasks are being enqueued. Running handlers are not disturbed, and no attempt is repeated.
 func TestNATSAwayUnderEverything(t *testing.T) {
 	t.Parallel()
@@ -64,7 +64,7 @@ func TestNATSAwayUnderEverything(t *testing.T) {
 	if err := d.nats.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("NATS was down for %s, AckWait is %s; %d tasks were enqueued meanwhile",
+	t.Logf("NATS was down for %s, LeaseTTL is %s; %d tasks were enqueued meanwhile",
 		time.Since(stopped).Round(time.Millisecond), *natsAway/2, d.enqueued.Load()-before)
 	close(o.over)
 	close(stop)
@@ -96,7 +96,7 @@ func (o *outage) enqueueSlow(d *depot) {
 
 // newWorkers makes workers of all guarantees, whose handlers end by inserting an effect.
 func (o *outage) newWorkers(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-	p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: *natsAway / 2})
+	p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: *natsAway / 2})
 	if err != nil {
 		return nil, err
 	}

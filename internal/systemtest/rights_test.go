@@ -156,7 +156,7 @@ func (g *guarded) startServices() {
 // newSlowWorkers makes workers whose handler reports progress and waits until it is cancelled.
 func newSlowWorkers(begun chan<- struct{}) newRunner {
 	return func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: 2 * time.Second})
+		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: 2 * time.Second})
 		if err != nil {
 			return nil, err
 		}

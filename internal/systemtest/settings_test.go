@@ -168,7 +168,7 @@ func checkMemo(t *testing.T, d *depot, key ledger.Key, args memo, tags []string)
 // newMemos makes workers whose results are the args of their tasks. The first attempt of a task in a batch fails, but
 // for tasks that run at most once.
 func newMemos(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-	p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: 5 * time.Second})
+	p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: 5 * time.Second})
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func holding(release <-chan struct{}) newRunner {
 		}
 	}
 	return func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: 2 * time.Second})
+		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: 2 * time.Second})
 		if err != nil {
 			return nil, err
 		}

@@ -31,8 +31,8 @@ var processFaults = []fault{
 		},
 	},
 	{
-		name: "pause-worker", what: "SIGSTOP of a worker for longer than its AckWait, and SIGCONT", on: "parts",
-		least: ackWait + ackWait/2, most: 3 * ackWait,
+		name: "pause-worker", what: "SIGSTOP of a worker for longer than its LeaseTTL, and SIGCONT", on: "parts",
+		least: leaseTTL + leaseTTL/2, most: 3 * leaseTTL,
 		begin: func(_ context.Context, s *stage, random *rand.Rand) (act, error) {
 			return paused(one(random, s.of("worker")))
 		},

@@ -87,7 +87,7 @@ func (s *subscriber) provision(ctx context.Context) (time.Time, error) {
 	}
 	if _, err := before.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable: natsconfig.Subscriber, FilterSubject: stream.AllSubjects, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: ackWait,
+		AckWait: leaseTTL,
 	}); err != nil {
 		return time.Time{}, err
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// ackWait is short, so that a paused worker loses its tasks within a run.
-const ackWait = 3 * time.Second
+// leaseTTL is short, so that a paused worker loses its tasks within a run.
+const leaseTTL = 3 * time.Second
 
 // job is the args of every task.
 type job struct {
@@ -48,7 +48,7 @@ func work(ctx context.Context, p *part) error {
 	defer nc.Close()
 	p.keepRunning(ctx, "worker", func() (runner, error) {
 		pool, err := workers.New(workers.Config{
-			DB: db, NATS: nc, Name: p.Name, AckWait: ackWait, StopTimeout: 5 * time.Second, Logger: p.log,
+			DB: db, NATS: nc, Name: p.Name, LeaseTTL: leaseTTL, StopTimeout: 5 * time.Second, Logger: p.log,
 			Hooks: []workers.Hook{{StateChanged: p.noteSuccess}},
 		})
 		if err != nil {

@@ -27,10 +27,10 @@ import (
 var unfinishedSQL string
 
 const (
-	// patience bounds operations that take milliseconds, or a few times ackWait after a crash.
+	// patience bounds operations that take milliseconds, or a few times leaseTTL after a crash.
 	patience = time.Minute
-	// ackWait is how long the loss of a crashed worker takes to be detected.
-	ackWait = time.Second
+	// leaseTTL is how long the loss of a crashed worker takes to be detected.
+	leaseTTL = time.Second
 	// pollEvery is the time between two checks of a condition.
 	pollEvery = 2 * time.Millisecond
 )
@@ -53,7 +53,7 @@ type Kit struct {
 
 // Start runs a pool with these kinds until the test ends. Create db by [ledgertest.Pool]. The pool opens its own
 // connections to the database, as many as db may open. The first of configs configures the pool, except DB, NATS and
-// AckWait.
+// LeaseTTL.
 func Start(t testing.TB, db *pgxpool.Pool, kinds []workers.Registration, configs ...workers.Config) *Kit {
 	t.Helper()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -234,7 +234,7 @@ func (k *Kit) begin() (*process, error) {
 	if len(k.configs) > 0 {
 		c = k.configs[0]
 	}
-	c.DB, c.NATS, c.AckWait = p.db, p.nc, ackWait
+	c.DB, c.NATS, c.LeaseTTL = p.db, p.nc, leaseTTL
 	if p.pool, err = workers.New(c); err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (b *bundle) tasks(t *testing.T) (message.Publisher, message.Subscriber) {
 func (b *bundle) taskSubscriber(c workers.KindConfig) *ledgerwm.TaskSubscriber {
 	b.T.Helper()
 	s, err := ledgerwm.NewTaskSubscriber(ledgerwm.TaskSubscriberConfig{
-		Pool: workers.Config{DB: b.DB, NATS: b.NATS, AckWait: 2 * time.Second, Logger: b.Logger()},
+		Pool: workers.Config{DB: b.DB, NATS: b.NATS, LeaseTTL: 2 * time.Second, Logger: b.Logger()},
 		Kind: c,
 	})
 	if err != nil {

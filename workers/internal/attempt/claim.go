@@ -61,7 +61,7 @@ func (a *Attempt) canTakeOver(ctx context.Context) bool {
 		a.bury(ctx, burial{Reason: reasonLost, Lost: lost})
 		return false
 	case lost >= k.MaxLost-2 && !k.quarantine.enter(a):
-		a.later(k.ackWait / 2)
+		a.later(k.leaseTTL / 2)
 		return false
 	}
 	k.Logger.WarnContext(
@@ -71,7 +71,7 @@ func (a *Attempt) canTakeOver(ctx context.Context) bool {
 }
 
 // quarantine keeps suspects apart. A task that kills its worker also interrupts all others that run there, and they
-// look equally guilty. So a task that has only two losses left runs alone, at least until it has run for an AckWait;
+// look equally guilty. So a task that has only two losses left runs alone, at least until it has run for a LeaseTTL;
 // the innocent tasks finish. It is safe for concurrent use.
 type quarantine struct {
 	mu      sync.Mutex
@@ -86,7 +86,7 @@ func (q *quarantine) enter(a *Attempt) bool {
 		return false
 	}
 	q.suspect = a
-	time.AfterFunc(a.kind.ackWait, func() { q.leave(a) })
+	time.AfterFunc(a.kind.leaseTTL, func() { q.leave(a) })
 	return true
 }
 

@@ -123,7 +123,7 @@ func (c *completer) gather(d time.Duration) {
 	}
 }
 
-// retry records completions that could not be recorded at first. It drops a completion after a few times AckWait, or
+// retry records completions that could not be recorded at first. It drops a completion after a few times LeaseTTL, or
 // when the worker is stopping: the head decides. While the worker runs, it keeps the completion of an attempt that
 // must not be repeated, because its outcome would be lost.
 func (c *completer) retry(quit context.Context) {
@@ -141,7 +141,7 @@ func (c *completer) retry(quit context.Context) {
 		}
 		for _, one := range failed {
 			a := one.attempt
-			if c.runner.work.Err() != nil || a.Elapsed() > 4*c.runner.ackWait && !a.kind.Once {
+			if c.runner.work.Err() != nil || a.Elapsed() > 4*c.runner.leaseTTL && !a.kind.Once {
 				c.end(a, ledger.Event{}, errNotRecorded)
 			} else {
 				c.retries.Add(one)

@@ -214,7 +214,7 @@ func (rec *recorder) record(o Outcome, err error) {
 	default:
 		k.warn("cannot record an outcome", "biz_id", string(rec.task.Message.BizID), "outcome", string(o), "error", err)
 		rec.endWith(OutcomeRetried, err)
-		rec.later(k.ackWait / 2)
+		rec.later(k.leaseTTL / 2)
 	}
 }
 
@@ -344,7 +344,7 @@ func (rec *recorder) unclaimed(err error) {
 		return
 	}
 	k.warn("cannot record a start", "biz_id", string(rec.task.Message.BizID), "error", err)
-	rec.later(k.ackWait / 2)
+	rec.later(k.leaseTTL / 2)
 }
 
 // later is [Kind.Later] for the task. A caller itself decides whether to try again.
@@ -658,7 +658,7 @@ func (k *Kind) RepeatAfter(err error) time.Duration {
 		return reconnectEvery
 	}
 	k.LeavePolicies(err)
-	return k.ackWait / 2
+	return k.leaseTTL / 2
 }
 
 // isRepeatable reports whether an attempt failed because of the ledger's database and not of its handler, so that it

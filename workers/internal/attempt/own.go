@@ -33,7 +33,7 @@ func (a *Attempt) runInTransaction() {
 	conn, err := k.acquire()
 	if err != nil {
 		k.warn("cannot acquire a connection for a transaction", "biz_id", string(a.task.Message.BizID), "error", err)
-		a.later(k.ackWait / 2)
+		a.later(k.leaseTTL / 2)
 		return
 	}
 	defer conn.Release()
@@ -46,7 +46,7 @@ func (a *Attempt) runInTransaction() {
 
 // acquire acquires a connection for a handler's transaction.
 func (k *Kind) acquire() (Conn, error) {
-	ctx, cancel := context.WithTimeout(k.work, k.ackWait)
+	ctx, cancel := context.WithTimeout(k.work, k.leaseTTL)
 	defer cancel()
 	return k.Acquire(ctx)
 }

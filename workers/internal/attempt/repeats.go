@@ -66,7 +66,7 @@ func (r *repeats) forget(id ledger.BizID) {
 }
 
 // Repeating returns the task of the kind whose attempts this process repeats most often in a row. A task counts for an
-// AckWait after its last attempt, because it is tried again within half of that.
+// LeaseTTL after its last attempt, because it is tried again within half of that.
 func (k *Kind) Repeating() (most Repeat, found bool) {
 	if k.repeats.size.Load() == 0 {
 		return Repeat{}, false
@@ -74,7 +74,7 @@ func (k *Kind) Repeating() (most Repeat, found bool) {
 	k.repeats.mu.Lock()
 	defer k.repeats.mu.Unlock()
 	for _, r := range k.repeats.tasks {
-		if time.Since(r.At) > k.ackWait { // another process has it, or its failure is recorded
+		if time.Since(r.At) > k.leaseTTL { // another process has it, or its failure is recorded
 			continue
 		}
 		if r.Times > most.Times || r.Times == most.Times && r.BizID < most.BizID {

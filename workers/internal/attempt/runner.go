@@ -34,7 +34,7 @@ type Runner struct {
 	db          *pgxpool.Pool
 	id          string // of the worker: the actor of its events
 	quotedID    []byte // as JSON
-	ackWait     time.Duration
+	leaseTTL    time.Duration
 	logger      *slog.Logger
 	limited     *loglimit.Logger // for lines that repeat
 	sharedTime  time.Duration
@@ -60,7 +60,7 @@ type Runner struct {
 type Config struct {
 	DB          *pgxpool.Pool // nil if only attempts of callers run
 	ID          string
-	AckWait     time.Duration
+	LeaseTTL    time.Duration
 	Logger      *slog.Logger
 	Connections int // that handlers may use at a time
 	// SharedTime is how long a shared transaction takes in further tasks. Default: 20 ms.
@@ -77,7 +77,7 @@ func NewRunner(c Config) (*Runner, error) {
 		c.SharedTime = sharedTime
 	}
 	r := &Runner{
-		db: c.DB, id: c.ID, quotedID: quoted, ackWait: c.AckWait, logger: c.Logger, limited: loglimit.New(),
+		db: c.DB, id: c.ID, quotedID: quoted, leaseTTL: c.LeaseTTL, logger: c.Logger, limited: loglimit.New(),
 		sharedTime: c.SharedTime, connections: make(chan struct{}, c.Connections),
 		stopping: context.Background(), work: context.Background(), stopWork: func(error) {},
 	}
@@ -134,11 +134,11 @@ func (r *Runner) Warn(to *slog.Logger, text string, attributes ...any) {
 
 // Operation returns the context of one operation on the database, which continues while the worker is stopping.
 func (r *Runner) Operation() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(r.lasting, r.ackWait)
+	return context.WithTimeout(r.lasting, r.leaseTTL)
 }
 
 // Grace returns how long a handler or hook may continue after its context was cancelled.
-func (r *Runner) Grace() time.Duration { return min(maxGrace, r.ackWait) }
+func (r *Runner) Grace() time.Duration { return min(maxGrace, r.leaseTTL) }
 
 // Connections returns how many connections handlers may use at a time.
 func (r *Runner) Connections() int { return cap(r.connections) }

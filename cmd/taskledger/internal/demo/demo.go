@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	ackWait         = 5 * time.Second
+	leaseTTL        = 5 * time.Second
 	relayLease      = 2 * time.Second
 	recoveryTimeout = 30 * time.Second
 	database        = "shop"

@@ -47,7 +47,7 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 	switch role {
 	case "worker":
 		hooks := []workers.Hook{out.hook()}
-		c := workers.Config{DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log, Hooks: hooks}
+		c := workers.Config{DB: db, NATS: nc, Name: name, LeaseTTL: leaseTTL, Logger: log, Hooks: hooks}
 		return runWorker(ctx, c, out)
 	case "relay":
 		relay, err1 := outbox.New(outbox.Config{
