@@ -121,11 +121,14 @@ Addresses come from flags, else the environment, else from the servers that
 	return root
 }
 
-// usageTemplate returns cobra's template, in which the help of a command refers to the global flags.
+// usageTemplate returns cobra's template, in which the help of a command refers to the global flags. Its lines have at
+// most 120 columns: pflag lets a line have five more than it is given.
 func usageTemplate(root *cobra.Command) string {
-	return strings.Replace(root.UsageTemplate(),
+	return strings.NewReplacer(
 		"Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
-		"Flags for addresses, output and logs: {{.Root.CommandPath}} --help", 1)
+		"Flags for addresses, output and logs: {{.Root.CommandPath}} --help",
+		"{{.LocalFlags.FlagUsages |", "{{.LocalFlags.FlagUsagesWrapped 115 |",
+	).Replace(root.UsageTemplate())
 }
 
 // newHelpCommand returns cobra's help command, with an error for an unknown topic.

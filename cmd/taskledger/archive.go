@@ -147,15 +147,13 @@ func archiveTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlag
 		o.Files = archiver.In(pool, place)
 	}
 	began := time.Now()
-	last := began
+	show, stop := a.counted("archived")
 	o.Progress = func(r archiver.Report) {
-		if time.Since(last) > progressEvery {
-			last = time.Now()
-			fmt.Fprintf(a.stderr, "archived: %s tasks, %s a second\n", count(r.Tasks),
-				count(int64(float64(r.Tasks)/time.Since(began).Seconds())))
-		}
+		show(fmt.Sprintf("%s tasks, %s a second", count(r.Tasks),
+			count(int64(float64(r.Tasks)/time.Since(began).Seconds()))))
 	}
 	report, err := archiver.Run(ctx, pool, o)
+	stop()
 	if err != nil {
 		if report.Tasks > 0 {
 			fmt.Fprintf(a.stderr, "archived before the error: %s tasks\n", count(report.Tasks))

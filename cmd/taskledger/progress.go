@@ -61,6 +61,22 @@ func (a *app) busy(doing string) (stop func()) {
 	}
 }
 
+// counted shows people how much an operation of unknown length has done: beside a moving bar on a terminal, else as a
+// line at intervals.
+func (a *app) counted(doing string) (show func(done string), stop func()) {
+	if a.onTerminal() && a.config.output == formatTable {
+		bar, stop := a.bar(doing, 0)
+		return func(done string) { bar.UpdateMessage(doing + ": " + done) }, stop
+	}
+	last := time.Now()
+	return func(done string) {
+		if time.Since(last) > progressEvery {
+			last = time.Now()
+			fmt.Fprintf(a.stderr, "%s: %s\n", doing, done)
+		}
+	}, func() {}
+}
+
 // bar shows a bar on the terminal. A total of 0 is unknown: the bar moves, and shows the time so far.
 func (a *app) bar(message string, total int64) (bar *progress.Tracker, stop func()) {
 	bar = &progress.Tracker{Message: message, Total: total}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
 )
 
 // Tables with a long text fit a terminal of 120 columns: the text is shortened where there is room, else wrapped below
@@ -45,5 +46,27 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		if strings.Contains(all, detail) != c.isWhole || strings.Contains(all, "…") == c.isWhole {
 			t.Errorf("%s: the detail is whole: %t:\n%s", c.name, !c.isWhole, all)
 		}
+	}
+}
+
+// The help of each command fits a terminal of 120 columns.
+func TestHelpFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	n := 0
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		n++
+		for line := range strings.Lines(cmd.UsageString()) {
+			if width := text.StringWidthWithoutEscSequences(strings.TrimRight(line, "\n")); width > 120 {
+				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), width, line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newApp().newRootCommand())
+	if n < maxCommands {
+		t.Errorf("only %d commands were examined", n)
 	}
 }

@@ -64,10 +64,6 @@ func renderStream(w io.Writer, d *relays.StreamDetail) {
 		fmt.Fprintln(w, "there is no stream LEDGER; a relay makes it")
 		return
 	}
-	limit := "no limit"
-	if d.MaxBytes > 0 {
-		limit = count(d.MaxBytes)
-	}
 	owner := plain(d.Ledger)
 	if !d.IsOwn {
 		owner += " (another ledger)"
@@ -80,7 +76,7 @@ func renderStream(w io.Writer, d *relays.StreamDetail) {
 		{"ledger", owner},
 		{"created", ago(d.Created)},
 		{"messages", fmt.Sprintf("%s, %d to %d", count(int64(d.Messages)), d.FirstSeq, d.LastSeq)},
-		{"bytes", fmt.Sprintf("%s of %s", count(int64(d.Bytes)), limit)},
+		{"size", sizeText(d.Bytes, d.MaxBytes)},
 		{"durable subscribers", strings.Join(subscribers, ", ")},
 	}
 	for _, drift := range d.Drift {
