@@ -60,6 +60,9 @@ type HandlerConfig struct {
 	Hide func(name string) bool
 	// IsBehindTLS marks cookies as Secure although the requests come without TLS, from a proxy. Default: false.
 	IsBehindTLS bool
+	// TraceURL is the address of a trace, with {trace_id} in place of its ID: the console's page of a task links to it.
+	// Default: no link.
+	TraceURL string
 	// Checks examines the installation, for the console's page System. It is called at most every 30 s. Default: no
 	// checks.
 	Checks func(context.Context) []Check
@@ -98,7 +101,8 @@ func (c HandlerConfig) Validate() error {
 	if err := c.api().Validate(); err != nil {
 		faults = append(faults, fmt.Errorf("services: %w", err))
 	}
-	shown := console.Config{DB: &pgxpool.Pool{}, API: &api.Handler{}, Base: c.Base} // c.DB is examined above
+	shown := console.Config{DB: &pgxpool.Pool{}, API: &api.Handler{}, Base: c.Base, // c.DB is examined above
+		TraceURL: c.TraceURL}
 	if err := shown.Validate(); err != nil {
 		faults = append(faults, fmt.Errorf("services: %w", err))
 	}
@@ -161,7 +165,7 @@ func NewHandler(c HandlerConfig) (*Handler, error) {
 		return nil, err
 	}
 	shown := console.Config{DB: c.DB, API: h.api, Report: h.read, Base: c.Base, Zone: c.Zone, Hide: c.Hide,
-		IsBehindTLS: c.IsBehindTLS, Logger: c.Logger}
+		IsBehindTLS: c.IsBehindTLS, TraceURL: c.TraceURL, Logger: c.Logger}
 	if c.Version != nil {
 		shown.Version = fmt.Sprint(c.Version)
 	}

@@ -33,6 +33,7 @@ type apiFlags struct {
 	proxies       []string
 	behindTLS     bool
 	header, role  string
+	traceURL      string
 }
 
 func (f *apiFlags) add(flags *pflag.FlagSet) {
@@ -50,6 +51,9 @@ func (f *apiFlags) add(flags *pflag.FlagSet) {
 		"a proxy speaks TLS with browsers: mark the cookies of the console as Secure")
 	flags.StringVar(&f.header, "http-proxy-header", "", "`header` with the name (default: X-Forwarded-User)")
 	flags.StringVar(&f.role, "http-proxy-role", "", "role of callers that never had a token (default: none)")
+	flags.StringVar(&f.traceURL, "trace-url", "", "address of a trace, with {trace_id} for its ID: `URL` to which "+
+		"the console links tasks (default: none)")
+	bind(flags, "trace-url", "TASKLEDGER_TRACE_URL")
 	for _, name := range []string{
 		"database-url", "anonymous", "cert", "key", "client-ca", "proxy", "proxy-header",
 		"proxy-role", "behind-tls",
@@ -170,7 +174,8 @@ func (a *app) httpAPI(ctx context.Context, f apiFlags) (handler *services.Handle
 		return nc, err
 	}
 	c := services.HandlerConfig{PollEvery: f.pollEvery, Anonymous: f.anonymous, Certificates: f.ca != "", Proxy: proxy,
-		IsBehindTLS: f.behindTLS, Version: readVersion(), Logger: a.log.With("service", "http")}
+		IsBehindTLS: f.behindTLS, TraceURL: f.traceURL, Version: readVersion(),
+		Logger: a.log.With("service", "http")}
 	if c.DB, err = open(); err != nil {
 		return nil, nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"time"
 
@@ -21,6 +22,8 @@ const (
 	maxReportAge = 2 * time.Second
 	// maxFormBytes bounds the body of a form.
 	maxFormBytes = 1 << 20
+	// traceID stands for the ID of a trace in Config.TraceURL.
+	traceID = "{trace_id}"
 )
 
 // Config configures a [Handler].
@@ -43,6 +46,9 @@ type Config struct {
 	Hide func(name string) bool
 	// IsBehindTLS marks cookies as Secure although the requests come without TLS, from a proxy. Default: false.
 	IsBehindTLS bool
+	// TraceURL is the address of a trace, with {trace_id} in place of its ID: the page of a task links to it. Default:
+	// no link.
+	TraceURL string
 	// Version is the program's version, for the page System. Default: none.
 	Version string
 	// Logger logs failures of the server. Default: [slog.Default].
@@ -60,6 +66,14 @@ func (c Config) Validate() error {
 	}
 	if b := c.Base; b != "" && (!strings.HasPrefix(b, "/") || !strings.HasSuffix(b, "/") || strings.Contains(b, "//")) {
 		faults = append(faults, fmt.Errorf("console: Base must begin and end with one slash, got %q", b))
+	}
+	if t := c.TraceURL; t != "" {
+		u, err := url.Parse(t)
+		isWeb := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+		if !isWeb || !strings.Contains(t, traceID) {
+			faults = append(faults,
+				fmt.Errorf("console: TraceURL must be an http or https URL with %s, got %q", traceID, t))
+		}
 	}
 	return errors.Join(faults...)
 }

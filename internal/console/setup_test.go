@@ -45,7 +45,8 @@ func serve(t testing.TB) *site {
 			{Name: "clock", Level: console.CheckWarning, Text: "PostgreSQL is <2 h> ahead",
 				Cure: "synchronize the clocks"}}
 	}
-	handler, err := console.New(console.Config{DB: db, API: callers, Logger: log, Checks: checks})
+	handler, err := console.New(console.Config{DB: db, API: callers, Logger: log, Checks: checks,
+		TraceURL: "https://traces.example/{trace_id}?from=ledger"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/console"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -49,4 +50,28 @@ func TestTasksByTag(t *testing.T) {
 	p := b.get("/task?kind=a&biz_id=order-000")
 	p.body = html.UnescapeString(p.body)
 	b.want(p, http.StatusOK, `href="/tasks?`+tag+`"`)
+}
+
+// The page of a task links to its trace if that is valid.
+func TestTraceOfATask(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for name, parent := range map[string]string{"valid": "00-" + id + "-00f067aa0ba902b7-01", "forged": `"><script>`} {
+		o := &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: parent}}
+		key := ledger.Key{Kind: "a", BizID: ledger.BizID(name)}
+		if _, err := ledger.Enqueue(t.Context(), s.db, key, nil, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := s.as(api.Viewer)
+	b.want(b.get("/task?kind=a&biz_id=valid"), http.StatusOK, `href="https://traces.example/`+id+`?from=ledger"`)
+	if p := b.get("/task?kind=a&biz_id=forged"); strings.Contains(p.body, "traces.example") ||
+		strings.Contains(p.body, "<script>") {
+		t.Errorf("a trace that is not valid has a link:\n%s", p.content())
+	}
+	_, err := console.New(console.Config{DB: s.db, TraceURL: "javascript:alert({trace_id})"})
+	if err == nil || !strings.Contains(err.Error(), "TraceURL must be an http or https URL") {
+		t.Errorf("a TraceURL that is not of the web: %v", err)
+	}
 }

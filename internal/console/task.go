@@ -3,8 +3,10 @@ package console
 import (
 	"context"
 	"errors"
+	"html/template"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +45,7 @@ type taskData struct {
 	HasTree      bool
 	Graph        *graph // if HasTree
 	Traceparent  string
+	TraceURL     template.URL // "": no link
 	Tags         []string
 	Acts         []act
 	Seal         *sealView
@@ -61,6 +64,18 @@ func (d *taskData) RunAgain() string {
 
 // Limit returns the name of the limit for which the task waits, or "".
 func (d *taskData) Limit() string { return explain.Limit(d.Why) }
+
+// traceparent is a W3C trace context.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
+
+// traceURL returns the address of a trace, "" without a pattern of addresses or a valid trace.
+func traceURL(pattern, parent string) template.URL {
+	id := traceparent.FindStringSubmatch(parent)
+	if pattern == "" || id == nil {
+		return ""
+	}
+	return template.URL(strings.ReplaceAll(pattern, traceID, id[1])) //nolint:gosec // the operator's, with hex digits
+}
 
 // shellQuote returns a word of a command for a shell.
 func shellQuote(word string) string {
@@ -108,6 +123,7 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	}
 	if meta, err := ledger.ParseMeta(enqueued.Meta); err == nil {
 		d.Traceparent, d.Tags = meta.Traceparent, meta.Tags
+		d.TraceURL = traceURL(h.config.TraceURL, meta.Traceparent)
 	}
 	now := v.At
 	if d.IsPast {

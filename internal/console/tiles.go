@@ -72,8 +72,16 @@ func newTiles(at time.Time, total *kindNow, minutes, hours, quarters []projector
 			p99[i] = w.Quantile(0.99).Seconds()
 		}
 	}
+	var halves [2]projector.Histogram
+	for i, w := range waits {
+		halves[i*2/sparkSteps] = halves[i*2/sparkSteps].Merge(w)
+	}
+	change := ", last hour"
+	if halves[0].Count() > 0 && halves[1].Count() > 0 {
+		change = "; in half an hour from " + quantile(halves[0], 0.99) + " to " + quantile(halves[1], 0.99)
+	}
 	waiting := tile{Title: "Waiting, p99", Value: quantile(total.Waiting, 0.99), Spark: newSpark("p99 of the last hour",
-		p99[:], nil), Note: "p50 " + quantile(total.Waiting, 0.5) + ", last hour"}
+		p99[:], nil), Note: "p50 " + quantile(total.Waiting, 0.5) + change}
 	backlog := tile{Title: "Backlog", Value: printable.Count(total.Tasks.Available()), Link: "tasks?state=available",
 		Spark: newSpark("enqueued in the last hour", enqueued[:], nil), Note: "nothing waits"}
 	if total.Tasks.Available() > 0 {
