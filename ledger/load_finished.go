@@ -32,8 +32,8 @@ func loadFinishedTasks(ctx context.Context, db DB, keys []Key) (tasks []Task, er
 // them, and one more for each finished task with more than 64 events. It returns only errors of the database.
 //
 // A task is as [Load] returns it if it is finished. Otherwise only Key, Shard, State, Version, Attempt, UpdatedAt and
-// Actor are set. Of an archived task, Key, State, Version and the time of its archiving, as UpdatedAt, are set. Its
-// error is [ErrUnknownTask] if the task does not exist, and the [*IllegalError] of [Load].
+// Actor are set. Of an archived task, Key, State, Version, ArchivedAt and the same time as UpdatedAt are set. Its error
+// is [ErrUnknownTask] if the task does not exist, and the [*IllegalError] of [Load].
 func loadFinished(ctx context.Context, db DB, keys []Key) ([]loadedTask, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -111,7 +111,9 @@ func loadArchived(ctx context.Context, db DB, loaded []loadedTask) error {
 	archived, err := Archived(ctx, db, keys...)
 	for n, a := range archived {
 		if a != nil {
-			loaded[places[n]] = loadedTask{task: Task{Key: a.Key, State: a.State, Version: a.Version, UpdatedAt: a.At}}
+			loaded[places[n]] = loadedTask{task: Task{
+				Key: a.Key, State: a.State, Version: a.Version, UpdatedAt: a.At, ArchivedAt: a.At,
+			}}
 		}
 	}
 	return err

@@ -49,6 +49,9 @@ type Task struct {
 	Result       json.RawMessage `json:"result,omitempty"` // data.result of the succeeded event
 	// Progress is the newest report of the handler that runs, data.progress of the last event.
 	Progress json.RawMessage `json:"progress,omitempty"`
+
+	// ArchivedAt is when the archive has removed the task from the tables.
+	ArchivedAt time.Time `json:"archived_at,omitzero"`
 }
 
 // String returns the key, the state, the version, the attempt and the error, if any, such as "coupon.send/A-1 dead,

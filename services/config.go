@@ -93,7 +93,8 @@ type Config struct {
 	// ArchiveAfter is how long after their end tasks are removed from the tables, except tasks of kinds with a setting
 	// (taskledger archive --keep). The login of DB then needs the role archiver too. Default: they stay.
 	ArchiveAfter time.Duration
-	// ArchiveTo is the directory of the archive in which their events are stored before. Default: in none.
+	// ArchiveTo is the archive in which their events are stored before: a directory, or a place in an object store.
+	// Default: none.
 	ArchiveTo string
 	// OpenObjects opens a place in an object store, if Seal or ArchiveTo names one. Default: none can be named.
 	OpenObjects func(place string) (Objects, error)

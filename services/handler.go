@@ -15,9 +15,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/console"
 	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/webhooks"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -67,6 +69,12 @@ type HandlerConfig struct {
 	// checks.
 	Checks func(context.Context) []Check
 
+	// ArchiveTo is the archive in which archived tasks are looked for first. Default: the place that the ledger has
+	// recorded for each of them.
+	ArchiveTo string
+	// OpenObjects opens an archive in an object store. Default: the answer is where the events of its tasks are.
+	OpenObjects func(place string) (Objects, error)
+
 	// Version is the answer of GET /version. Default: no members.
 	Version any
 	// Logger logs failures of the server. Default: [slog.Default].
@@ -115,6 +123,19 @@ func (c HandlerConfig) api() api.Config {
 		Version: c.Version, Logger: c.Logger}
 }
 
+// archived returns the function that reads archived tasks.
+func (c HandlerConfig) archived() func(context.Context, *ledger.ArchivedError) (ledger.Task, []ledger.Event, error) {
+	source := archive.Source{Place: c.ArchiveTo, Open: func(place string) (archive.Store, error) {
+		return openArchive(place, c.OpenObjects)
+	}}
+	return func(ctx context.Context, t *ledger.ArchivedError) (task ledger.Task, events []ledger.Event, err error) {
+		if events, err = source.Events(ctx, t); err == nil {
+			task, err = archive.Task(t, events)
+		}
+		return task, events, err
+	}
+}
+
 // Handler is the HTTP API at /v1/ and /version, and the web console at all other paths. docs/http.md and
 // docs/console.md describe them. Set it in [Config], or mount it in a server of the program:
 //
@@ -144,7 +165,7 @@ func NewHandler(c HandlerConfig) (*Handler, error) {
 	}
 	h := &Handler{config: c}
 	served := c.api()
-	served.Report = h.read
+	served.Report, served.Archived = h.read, c.archived()
 	if c.NATS != nil || c.PollEvery != 0 {
 		waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: c.DB, NATS: c.NATS, PollEvery: c.PollEvery,
 			Logger: c.Logger})

@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -206,11 +207,11 @@ func (c Config) archiver() service {
 	return service{"archive", func(ctx context.Context, log *slog.Logger) error {
 		config := archiver.Config{DB: c.DB, After: c.ArchiveAfter, Logger: log}
 		if c.ArchiveTo != "" {
-			store, err := c.archive()
+			store, err := openArchive(c.ArchiveTo, c.OpenObjects)
 			if err != nil {
 				return err
 			}
-			config.Files = archiver.In(c.DB, store)
+			config.Files = archiver.In(c.DB, store, c.ArchiveTo)
 		}
 		s, err := archiver.New(config)
 		if err != nil {
@@ -220,12 +221,15 @@ func (c Config) archiver() service {
 	}}
 }
 
-// archive returns the store of ArchiveTo.
-func (c Config) archive() (archive.Store, error) {
-	if strings.Contains(c.ArchiveTo, "://") {
-		return c.OpenObjects(c.ArchiveTo)
+// openArchive opens the archive at a place.
+func openArchive(place string, openObjects func(string) (Objects, error)) (archive.Store, error) {
+	switch {
+	case !strings.Contains(place, "://"):
+		return archive.Directory(place), nil
+	case openObjects == nil:
+		return nil, errors.New("OpenObjects is not set, which opens object stores")
 	}
-	return archive.Directory(c.ArchiveTo), nil
+	return openObjects(place)
 }
 
 func (c Config) sealer() service {

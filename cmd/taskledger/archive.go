@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/archiver"
-	"github.com/taskledger/taskledger/internal/bucket"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -109,9 +107,6 @@ func (s *archiveService) validate() error {
 	switch {
 	case s.after == 0 && s.to != "":
 		return usagef("--archive-to has no effect without --archive-after")
-	case strings.HasPrefix(s.to, bucket.Scheme):
-		return usagef("--archive-to must be a directory or none, got %q", s.to).
-			hinted("run taskledger archive --to by a timer")
 	case s.after != 0 && s.to == "":
 		return usagef("--archive-after needs --archive-to: an archive as of taskledger export, or none")
 	}
@@ -144,7 +139,7 @@ func archiveTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlag
 		if err != nil {
 			return err
 		}
-		o.Files = archiver.In(pool, place)
+		o.Files = archiver.In(pool, place, f.to)
 	}
 	began := time.Now()
 	show, stop := a.counted("archived")
@@ -164,7 +159,7 @@ func archiveTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlag
 		fmt.Fprintf(w, "archived: %s tasks with %s events that ended before %s\n", count(report.Tasks),
 			count(report.Events), report.Cutoff.UTC().Format(time.RFC3339))
 		for _, name := range report.Files {
-			fmt.Fprintf(w, "verified: volume %s\n", name)
+			fmt.Fprintf(w, "verified: %s\n", name)
 		}
 		if report.Held > 0 {
 			fmt.Fprintf(w, "held: %s tasks, by reader %s\n", count(report.Held), report.HeldBy)

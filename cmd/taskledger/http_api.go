@@ -34,6 +34,7 @@ type apiFlags struct {
 	behindTLS     bool
 	header, role  string
 	traceURL      string
+	archive       string // of --archive-to; "": none
 }
 
 func (f *apiFlags) add(flags *pflag.FlagSet) {
@@ -174,7 +175,8 @@ func (a *app) httpAPI(ctx context.Context, f apiFlags) (handler *services.Handle
 		return nc, err
 	}
 	c := services.HandlerConfig{PollEvery: f.pollEvery, Anonymous: f.anonymous, Certificates: f.ca != "", Proxy: proxy,
-		IsBehindTLS: f.behindTLS, TraceURL: f.traceURL, Version: readVersion(),
+		IsBehindTLS: f.behindTLS, TraceURL: f.traceURL, ArchiveTo: f.archive, OpenObjects: a.openStore,
+		Version: readVersion(),
 		Logger: a.log.With("service", "http")}
 	if c.DB, err = open(); err != nil {
 		return nil, nil, err

@@ -281,6 +281,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		f.api.pollEvery = waitPoll
 	}
 	if listener != nil {
+		f.api.archive = f.archive.place()
 		handler, stop, err := a.httpAPI(ctx, f.api)
 		if err != nil {
 			return err

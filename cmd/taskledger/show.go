@@ -23,6 +23,7 @@ type showFlags struct {
 	all          bool
 	utc, local   bool
 	asOf         when
+	archive      string
 	subscriber   string
 
 	pageFlags
@@ -131,6 +132,7 @@ func (f *showFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.utc, "utc", false, "show times in UTC (default: ages)")
 	flags.BoolVar(&f.local, "local", false, "show local times (default: ages)")
 	flags.Var(&f.asOf, "as-of", "one task as it was then (default: now)")
+	addArchiveFlag(cmd, &f.archive)
 	flags.StringVar(&f.subscriber, "subscriber", "",
 		"the events that the subscriber with this `name` has parked or leaves out")
 	refuseZero(flags, "kind", "state", "actor", "tag", "partition", "order-key", "error", "limit", "subscriber")

@@ -36,14 +36,14 @@ Of one task, show the state, now or in the past, from its events. It does not ne
 			"kind", "state", "biz-id", "actor", "tag", "partition", "order-key", "error", "since", "until", "all",
 			"utc", "local",
 		},
-		flagsOfOne: []string{"as-of"},
+		flagsOfOne: []string{"as-of", "archive"},
 		list:       listTasks,
 		one: func(ctx context.Context, a *app, pool *pgxpool.Pool, args []string, f showFlags) error {
 			key, err := parseKey(args)
 			if err != nil {
 				return err
 			}
-			return showTask(ctx, a, pool, key, f.asOf)
+			return showTask(ctx, a, pool, key, f.asOf, f.archive)
 		},
 	}, {
 		name:  "dead",

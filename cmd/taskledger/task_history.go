@@ -17,6 +17,7 @@ import (
 // historyFlags are the options of history.
 type historyFlags struct {
 	asOf      when
+	archive   string
 	utc, data bool
 	limit     int
 	before    int
@@ -39,7 +40,7 @@ and the whole reason or error. If there are earlier events, the output ends with
 JSON "next". With -o jsonl all events are listed, one a line.
 
 With --as-of, show the task as it was: its state, its attempt and the events that were committed by that time, or up
-to the event at that position.`,
+to the event at that position. The events of an archived task are read from the archive.`,
 		Example: "  taskledger history coupon.send order-17\n" +
 			"  taskledger history coupon.send order-17 --as-of 2026-11-17T09:00:00Z --utc\n" +
 			"  taskledger history coupon.send/order-17 --data -o jsonl",
@@ -61,6 +62,7 @@ to the event at that position.`,
 		},
 	}
 	cmd.Flags().Var(&f.asOf, "as-of", "the task as it was then (default: now)")
+	addArchiveFlag(cmd, &f.archive)
 	cmd.Flags().IntVar(&f.limit, "limit", defaultHistory, "maximum number of events (with -o jsonl: all)")
 	cmd.Flags().IntVar(&f.before, "before", 0, "only events before this `version`: \"next\" of the previous call")
 	refuseZero(cmd.Flags(), "before")
@@ -75,6 +77,9 @@ type history struct {
 	Attempt ledger.Attempt `json:"attempt"`
 	Events  []ledger.Event `json:"events"`
 	Next    ledger.Version `json:"next,omitempty"` // to be given as --before; 0: there are no earlier events
+
+	// ArchivedAt is when the task was archived. Nil: it was not, or its key was enqueued again.
+	ArchivedAt *time.Time `json:"archived_at,omitempty"`
 }
 
 func showHistory(ctx context.Context, a *app, key ledger.Key, f historyFlags) error {
@@ -83,13 +88,24 @@ func showHistory(ctx context.Context, a *app, key ledger.Key, f historyFlags) er
 		return err
 	}
 	defer pool.Close()
-	moment, err := f.asOf.moment(ctx, pool)
-	if err != nil {
-		return err
+	moment, wrong := f.asOf.moment(ctx, pool)
+	var version ledger.Version
+	err = wrong
+	if err == nil {
+		version, err = ledger.VersionAsOf(ctx, pool, key, moment)
 	}
-	version, err := ledger.VersionAsOf(ctx, pool, key, moment)
-	if err != nil {
+	old, archivedErr := a.readArchived(ctx, pool, key, f.asOf, f.archive)
+	switch {
+	case err != nil && archivedErr != nil:
+		return unknownTask(archivedErr, key)
+	case wrong != nil && old == nil:
+		return wrong
+	case err != nil && old == nil:
 		return unknownTaskAsOf(ctx, pool, err, key, moment)
+	case archivedErr != nil:
+		fmt.Fprintf(a.stderr, "earlier events are not shown: %s\n", plain(archivedErr.Error()))
+	case old != nil:
+		return old.showHistory(ctx, a, pool, version, f)
 	}
 	end := version + 1
 	if f.before > 0 {
@@ -111,14 +127,22 @@ func showHistory(ctx context.Context, a *app, key ledger.Key, f historyFlags) er
 	if !moment.IsZero() {
 		h.AsOf = &moment
 	}
+	return h.print(a, key, f)
+}
+
+// print shows a history whose events are one more than the limit if there are earlier ones.
+func (h history) print(a *app, key ledger.Key, f historyFlags) error {
 	var earlier *ledger.Event // the last event that is not shown
-	if len(events) > f.limit {
+	if events := h.Events; len(events) > f.limit {
 		earlier, h.Events, h.Next = &events[0], events[1:], events[1].Version
 	}
-	err = printList(a, h, h.Events, func(w io.Writer) {
+	err := printList(a, h, h.Events, func(w io.Writer) {
 		asOf := ""
-		if h.AsOf != nil {
+		if f.asOf.isSet() {
 			asOf = " as of " + f.asOf.text
+		}
+		if h.ArchivedAt != nil {
+			asOf += ", archived " + ago(*h.ArchivedAt)
 		}
 		fmt.Fprintf(w, "%s%s: %s, attempt %d\n", bold.on(plain(key.String())), asOf, painted(h.State), h.Attempt)
 		renderHistory(w, earlier, h.Events, f)

@@ -11,18 +11,32 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/explain"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func showTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, asOf when) error {
-	moment, err := asOf.moment(ctx, pool)
-	if err != nil {
-		return err
+func showTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, asOf when, place string) error {
+	moment, wrong := asOf.moment(ctx, pool)
+	var task ledger.Task
+	err := wrong
+	if err == nil {
+		task, err = ledger.LoadAsOf(ctx, pool, key, moment)
 	}
-	task, err := ledger.LoadAsOf(ctx, pool, key, moment)
 	if err != nil {
-		return unknownTaskAsOf(ctx, pool, err, key, moment)
+		old, archivedErr := a.readArchived(ctx, pool, key, asOf, place)
+		switch {
+		case archivedErr != nil:
+			return unknownTask(archivedErr, key)
+		case old == nil && wrong != nil:
+			return wrong
+		case old == nil:
+			return unknownTaskAsOf(ctx, pool, err, key, moment)
+		}
+		if task, err = old.task(); err != nil {
+			return err
+		}
+		return printTask(a, task, "")
 	}
 	why := ""
 	if moment == (ledger.Moment{}) {
@@ -58,10 +72,11 @@ func printTask(a *app, task ledger.Task, why string) error {
 			fields = append(fields, [2]string{"why", why})
 		}
 		fields = append(fields, [2]string{"version", strconv.Itoa(int(task.Version))})
-		if task.EnqueuedAt.IsZero() { // of an archived task, a wait knows state, version and time alone
-			at := task.UpdatedAt.UTC().Format(time.RFC3339) + ", " + ago(task.UpdatedAt)
+		if !task.ArchivedAt.IsZero() {
+			at := task.ArchivedAt.UTC().Format(time.RFC3339) + ", " + ago(task.ArchivedAt)
 			fields = append(fields, [2]string{"archived", at})
-		} else {
+		}
+		if !task.EnqueuedAt.IsZero() { // a wait knows state, version and time of an archived task alone
 			fields = append(fields, [][2]string{
 				{"attempt", strconv.Itoa(int(task.Attempt))},
 				{"failures", strconv.Itoa(task.Failures)},
@@ -103,7 +118,12 @@ func printTask(a *app, task ledger.Task, why string) error {
 // unknownTask returns the error of a task that does not exist, or was archived.
 func unknownTask(err error, key ledger.Key) error {
 	var archived *ledger.ArchivedError
-	if errors.As(err, &archived) {
+	var unreadable *archive.UnreadableError
+	switch {
+	case errors.As(err, &unreadable):
+		return failf(exitNotFound, "%s", plain(unreadable.Error())).
+			hinted("%s", "name the archive's place on this machine with --archive or TASKLEDGER_ARCHIVE")
+	case errors.As(err, &archived):
 		return failf(exitNotFound, "%s", plain(archived.Error())).
 			hinted("%s", "its key stays known: only taskledger enqueue --if-exists rerun runs it again")
 	}

@@ -54,6 +54,10 @@ type Config struct {
 	// refused.
 	Work *workers.Gateway
 
+	// Archived reads an archived task with its events from the files of the archive. Default: a request for one is
+	// answered with where its events are.
+	Archived func(context.Context, *ledger.ArchivedError) (ledger.Task, []ledger.Event, error)
+
 	// Anonymous admits requests without authentication, as the caller "anonymous" with the role admin. It works only
 	// for connections to a loopback address whose Host is a loopback address, too. Default: disabled.
 	Anonymous bool

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -67,10 +68,42 @@ func (h *Handler) listHistory(w http.ResponseWriter, r *http.Request, c *caller)
 	ctx, cancel := database(r)
 	defer cancel()
 	answer, err := readHistory(ctx, h.config.DB, k, after, limit)
+	if errors.Is(err, ledger.ErrUnknownTask) {
+		var events []ledger.Event
+		if _, events, err = h.ReadArchived(ctx, err); err == nil {
+			answer = pageOf(events, after, limit)
+		}
+	}
 	if err != nil {
 		return err
 	}
 	return h.writeJSON(w, r, http.StatusOK, answer)
+}
+
+// pageOf returns a page of the events of a task: those after a version.
+func pageOf(events []ledger.Event, after int64, limit int) (page client.List[ledger.Event]) {
+	page.Items = []ledger.Event{}
+	for _, e := range events {
+		if int64(e.Version) <= after {
+			continue
+		}
+		if len(page.Items) >= limit && e.Version > page.Items[len(page.Items)-1].Version ||
+			size(page.Items) > maxPageBytes {
+			page.Next = strconv.Itoa(int(page.Items[len(page.Items)-1].Version))
+			break
+		}
+		page.Items = append(page.Items, e)
+	}
+	return page
+}
+
+// ReadArchived returns the task with its events that err, the [*ledger.ArchivedError] of a read, names. It returns err
+// if it is another error, or if the handler reads no archive.
+func (h *Handler) ReadArchived(ctx context.Context, err error) (ledger.Task, []ledger.Event, error) {
+	if archived, ok := errors.AsType[*ledger.ArchivedError](err); ok && h.config.Archived != nil {
+		return h.config.Archived(ctx, archived)
+	}
+	return ledger.Task{}, nil, err
 }
 
 // readHistory returns events of a task after a version, up to a number and a size.
@@ -91,8 +124,18 @@ func readHistory(ctx context.Context, db ledger.DB, k ledger.Key, after int64, l
 		}
 		page.Items = append(page.Items, e)
 	}
-	if len(page.Items) == 0 && after == 0 {
-		return page, fmt.Errorf("%s: %w", k, ledger.ErrUnknownTask)
+	if len(page.Items) > 0 {
+		return page, nil
+	}
+	archived, err := ledger.Archived(ctx, db, k)
+	switch {
+	case err == nil && archived[0] != nil:
+		err = archived[0]
+	case err == nil && after == 0:
+		err = fmt.Errorf("%s: %w", k, ledger.ErrUnknownTask)
+	}
+	if err != nil {
+		return page, err
 	}
 	return page, nil
 }

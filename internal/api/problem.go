@@ -193,6 +193,7 @@ func describe(err error) (p *client.Problem, expected bool) {
 		transition *ledger.TransitionError
 		conflict   *ledger.ConflictError
 		overload   *ledger.OverloadError
+		archived   *ledger.ArchivedError
 		tooLarge   *http.MaxBytesError
 	)
 	switch {
@@ -216,6 +217,10 @@ func describe(err error) (p *client.Problem, expected bool) {
 		return p, true
 	case errors.As(err, &tooLarge):
 		return problem(codeTooLarge, fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)), true
+	case errors.As(err, &archived):
+		p = problem(codeUnknownTask, printable.Text(err.Error()))
+		p.Cure = "read its events there; if_exists rerun runs it again"
+		return p, true
 	case errors.Is(err, ledger.ErrUnknownTask):
 		return problem(codeUnknownTask, printable.Text(err.Error())), true
 	case errors.Is(err, ledger.ErrUnknownPosition):

@@ -233,6 +233,11 @@ func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) err
 		done = func(t ledger.Task) bool { return !known.have(t.Version) }
 	}
 	t, err := h.load(r, k)
+	if errors.Is(err, ledger.ErrUnknownTask) {
+		ctx, cancel := database(r)
+		defer cancel()
+		t, _, err = h.ReadArchived(ctx, err)
+	}
 	if err == nil {
 		err = conditions.check(t, true)
 	}

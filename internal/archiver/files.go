@@ -2,17 +2,27 @@ package archiver
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// In returns files in an archive. db reads the events; its login needs the role archiver.
-func In(db ledger.DB, s archive.Store) Files { return store{db, s} }
+// In returns files in the archive s at a place, which is recorded with each batch. db reads the events; its login needs
+// the role archiver.
+func In(db ledger.DB, s archive.Store, place string) Files {
+	if _, ok := s.(archive.Directory); ok {
+		if whole, err := filepath.Abs(place); err == nil { // other processes have other working directories
+			place = whole
+		}
+	}
+	return store{db, s, place}
+}
 
 type store struct {
 	db    ledger.DB
 	store archive.Store
+	place string
 }
 
 // Store implements [Files].
@@ -21,5 +31,9 @@ func (s store) Store(ctx context.Context, tasks []Task) (string, error) {
 	for i, t := range tasks {
 		ends[i] = archive.TaskEnd(t)
 	}
-	return archive.StoreTasks(ctx, s.db, s.store, ends)
+	volume, err := archive.StoreTasks(ctx, s.db, s.store, ends)
+	if err != nil {
+		return "", err
+	}
+	return archive.VolumeAt(s.place, volume), nil
 }

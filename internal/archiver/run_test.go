@@ -519,7 +519,7 @@ func TestFiles(t *testing.T) {
 	f.project()
 	place := archive.Directory(t.TempDir())
 	db := f.As("archiver")
-	r, err := archiver.Run(t.Context(), db, archiver.Options{Files: archiver.In(db, place)})
+	r, err := archiver.Run(t.Context(), db, archiver.Options{Files: archiver.In(db, place, place.String())})
 	if err != nil || r.Tasks != 2 || len(r.Files) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}

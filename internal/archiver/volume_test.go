@@ -2,6 +2,7 @@ package archiver_test
 
 import (
 	"errors"
+	"path"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestVolumeFromBeforeARestore(t *testing.T) {
 	f.finish("1")
 	db := f.As("archiver")
 	place := archive.Directory(t.TempDir())
-	files := archiver.In(db, place)
+	files := archiver.In(db, place, place.String())
 	before, err := files.Store(t.Context(), []archiver.Task{{Key: key("1"), Version: 3}})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +44,7 @@ func TestVolumeFromBeforeARestore(t *testing.T) {
 	if err != nil || r.Tasks != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	reader, err := archive.Open(t.Context(), place, r.Files...)
+	reader, err := archive.Open(t.Context(), place, path.Base(r.Files[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +63,8 @@ func TestImportOfARepeatedKeyIsRefused(t *testing.T) {
 	f.project()
 	db := f.As("archiver")
 	place := archive.Directory(t.TempDir())
-	if r, err := archiver.Run(t.Context(), db, archiver.Options{Files: archiver.In(db, place)}); err != nil ||
-		r.Tasks != 1 {
+	files := archiver.In(db, place, place.String())
+	if r, err := archiver.Run(t.Context(), db, archiver.Options{Files: files}); err != nil || r.Tasks != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	ledgertest.Enqueue(t, f.DB, key("1"), `{}`)

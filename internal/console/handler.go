@@ -178,7 +178,8 @@ func (h *Handler) explain(r *http.Request, err error) *failure {
 	if !isExpected {
 		h.config.Logger.ErrorContext(r.Context(), "page failed", "method", r.Method, "error", err)
 	}
-	if cure, isKnown := cures[p.Code]; isKnown && !errors.Is(err, ledger.ErrNotMigrated) {
+	archived := (*ledger.ArchivedError)(nil)
+	if cure, isKnown := cures[p.Code]; isKnown && !errors.Is(err, ledger.ErrNotMigrated) && !errors.As(err, &archived) {
 		p.Cure = cure
 	}
 	return &failure{status: p.Status, title: p.Title, detail: p.Detail, cure: p.Cure}

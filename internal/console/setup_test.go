@@ -34,9 +34,17 @@ type site struct {
 
 func serve(t testing.TB) *site {
 	t.Helper()
+	return serveWith(t, func(*api.Config) {})
+}
+
+// serveWith is serve with another configuration of the API.
+func serveWith(t testing.TB, change func(*api.Config)) *site {
+	t.Helper()
 	db := ledgertest.Pool(t, databaseRoles...)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	callers, err := api.New(api.Config{DB: db, Logger: log})
+	c := api.Config{DB: db, Logger: log}
+	change(&c)
+	callers, err := api.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,7 @@ type taskData struct {
 	Tags         []string
 	Acts         []act
 	Seal         *sealView
+	ArchivedAt   time.Time // zero: the task was not archived
 }
 
 // Command returns the command that shows the task.
@@ -104,10 +105,18 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	}
 	v.Title = printable.Short(string(d.Key.BizID), 120)
 	var err error
+	var archived []ledger.Event // all events, if the task was archived
 	if d.Task, err = ledger.Load(ctx, h.config.DB, d.Key); errors.As(err, &d.Archived) {
-		return nil
-	} else if err != nil {
+		if d.Task, archived, err = h.config.API.ReadArchived(ctx, err); len(archived) == 0 {
+			return nil // the page states where its events are
+		}
+		d.Archived = nil
+	}
+	if err != nil {
 		return err
+	}
+	if archived != nil {
+		return h.showArchived(q, d, archived, v.At)
 	}
 	d.Newest = int(d.Task.Version)
 	if err := h.chooseVersion(ctx, q, d); err != nil {
@@ -121,22 +130,7 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	if err != nil {
 		return err
 	}
-	if meta, err := ledger.ParseMeta(enqueued.Meta); err == nil {
-		d.Traceparent, d.Tags = meta.Traceparent, meta.Tags
-		d.TraceURL = traceURL(h.config.TraceURL, meta.Traceparent)
-	}
-	now := v.At
-	if d.IsPast {
-		now = events[len(events)-1].RecordedAt
-	}
-	d.Attempts = newAttempts(events, now)
-	d.Story = tellStory(d.Task, d.Attempts, enqueued.RecordedAt, now)
-	d.Args, d.Result = pretty(d.Task.Args, h.config.Hide), pretty(d.Task.Result, h.config.Hide)
-	if d.Task.State == ledger.StateRunning {
-		d.Progress = pretty(d.Task.Progress, h.config.Hide)
-		d.Percent, d.HasPercent = explain.Progress(d.Task.Progress)
-	}
-	d.Events = h.timeline(events)
+	h.addEvents(d, events, enqueued, v.At)
 	if d.Seal, err = h.readSeal(ctx, d.Key, d.Version); err != nil {
 		return err
 	}
@@ -152,6 +146,66 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 		}
 	}
 	return h.addTree(ctx, v, d)
+}
+
+// showArchived shows a task by all of its events.
+func (h *Handler) showArchived(q url.Values, d *taskData, events []ledger.Event, now time.Time) error {
+	d.Newest = int(d.Task.Version)
+	d.Version = d.Newest
+	if text := q.Get("version"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > d.Newest {
+			return invalid("version must be between 1 and %d", d.Newest)
+		}
+		d.Version = n
+	}
+	d.ArchivedAt, d.IsPast = d.Task.ArchivedAt, d.Version < d.Newest
+	events = slices.DeleteFunc(events, func(e ledger.Event) bool { return int(e.Version) > d.Version })
+	if len(events) == 0 {
+		return ledger.ErrUnknownTask
+	}
+	enqueued := events[0]
+	for _, e := range events {
+		if e.HasArgs() {
+			enqueued = e
+		}
+	}
+	if d.IsPast {
+		begin := max(len(events)-1, 0)
+		for begin > 0 && events[begin].Version > 1 {
+			begin--
+		}
+		var err error
+		if d.Task, err = ledger.Fold(events[begin:]); err != nil {
+			return err
+		}
+	}
+	if n := len(events) - maxEvents; n > 0 {
+		events = events[n:]
+		d.Older = int(events[0].Version) - 1
+	}
+	d.First, d.Last = int(events[0].Version), int(events[len(events)-1].Version)
+	h.addEvents(d, events, enqueued, now)
+	return nil
+}
+
+// addEvents adds the events of a task to its page.
+func (h *Handler) addEvents(d *taskData, events []ledger.Event, enqueued ledger.Event, now time.Time) {
+	if meta, err := ledger.ParseMeta(enqueued.Meta); err == nil {
+		d.Traceparent, d.Tags = meta.Traceparent, meta.Tags
+		d.TraceURL = traceURL(h.config.TraceURL, meta.Traceparent)
+	}
+	if d.IsPast {
+		now = events[len(events)-1].RecordedAt
+	}
+	d.Attempts = newAttempts(events, now)
+	d.Story = tellStory(d.Task, d.Attempts, enqueued.RecordedAt, now)
+	d.Args, d.Result = pretty(d.Task.Args, h.config.Hide), pretty(d.Task.Result, h.config.Hide)
+	if d.Task.State == ledger.StateRunning {
+		d.Progress = pretty(d.Task.Progress, h.config.Hide)
+		d.Percent, d.HasPercent = explain.Progress(d.Task.Progress)
+	}
+	d.Events = h.timeline(events)
 }
 
 // chooseVersion sets the version that the parameters name, by default the newest one.

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/internal/archive"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// envArchive is the environment variable of --archive.
+const envArchive = "TASKLEDGER_ARCHIVE"
+
+// addArchiveFlag adds --archive, of commands that read archived tasks.
+func addArchiveFlag(cmd *cobra.Command, place *string) {
+	cmd.Flags().StringVar(place, "archive", "",
+		"where archived tasks are looked for first (default: the `place` to which they were archived)")
+	bind(cmd.Flags(), "archive", envArchive)
+}
+
+// archivedTask is a task that is read from an archive.
+type archivedTask struct {
+	as     *ledger.ArchivedError
+	isPast bool           // as it was at some moment
+	events []ledger.Event // in the order of positions
+}
+
+// readArchived returns an archived task with its events as of a moment, and nil if none was archived with this key, or
+// not by then. Of times, those of the events decide, and not those of their commits.
+func (a *app) readArchived(
+	ctx context.Context, db ledger.DB, key ledger.Key, asOf when, place string,
+) (*archivedTask, error) {
+	if err := key.ValidateStored(); err != nil {
+		return nil, nil //nolint:nilerr // the caller reports it
+	}
+	found, err := ledger.Archived(ctx, db, key)
+	if err != nil || found[0] == nil {
+		return nil, err
+	}
+	t := &archivedTask{as: found[0], isPast: asOf.isSet()}
+	if t.events, err = (archive.Source{Place: place, Open: a.openArchive}).Events(ctx, t.as); err != nil {
+		return nil, err
+	}
+	if at := asOf.time(); t.isPast {
+		t.events = slices.DeleteFunc(t.events, func(e ledger.Event) bool {
+			if asOf.position != 0 {
+				return e.Position > asOf.position
+			}
+			return e.RecordedAt.After(at)
+		})
+	}
+	if len(t.events) == 0 {
+		return nil, nil
+	}
+	return t, nil
+}
+
+// task returns the fold of the events.
+func (t *archivedTask) task() (task ledger.Task, err error) {
+	if t.isPast {
+		return archive.Fold(t.events)
+	}
+	return archive.Task(t.as, t.events)
+}
+
+// showHistory shows the events of an archived task, and those up to a version of a task that has repeated its key.
+func (t *archivedTask) showHistory(
+	ctx context.Context, a *app, db ledger.DB, version ledger.Version, f historyFlags,
+) error {
+	isShown := func(e ledger.Event) bool { return f.before == 0 || int(e.Version) < f.before }
+	if f.limit == 0 {
+		for _, e := range t.events {
+			if !isShown(e) {
+				continue
+			}
+			if err := a.printJSON(e, ""); err != nil {
+				return err
+			}
+		}
+		end := version + 1
+		if f.before > 0 {
+			end = min(end, ledger.Version(f.before))
+		}
+		return streamHistory(ctx, a, db, t.as.Key, end)
+	}
+	all, h := t.events, history{}
+	if version == 0 {
+		h.ArchivedAt = &t.as.At
+	} else {
+		o := ledger.NewestOptions{Before: version + 1, Limit: f.limit + 1}
+		later, err := ledger.NewestOf(ctx, db, t.as.Key, o)
+		if err != nil {
+			return err
+		}
+		all = append(all, later...)
+	}
+	head := all[len(all)-1]
+	h.State, h.Attempt, h.Events = head.Type.State(), head.Attempt, []ledger.Event{}
+	for _, e := range all {
+		if isShown(e) {
+			h.Events = append(h.Events, e)
+		}
+	}
+	h.Events = h.Events[max(0, len(h.Events)-f.limit-1):]
+	return h.print(a, t.as.Key, f)
+}

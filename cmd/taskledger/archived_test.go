@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// The commands show and history print the same of an archived task: from the place to which it was archived, or from
+// the one that --archive names.
+func TestArchivedTaskIsShown(t *testing.T) {
+	t.Parallel()
+	environment := map[string]string{envDatabaseURL: ledgertest.URL(t, ledgertest.Owner)}
+	pool, err := pgxpool.New(t.Context(), environment[envDatabaseURL])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b := &servicetest.Bundle{T: t, DB: pool, AllAsOwner: true}
+	key := ledgertest.Key(t, "coupon.send/A-1")
+	ledgertest.Enqueue(t, b.DB, key, `{"percent":10}`)
+	ledgertest.Append(t, b.DB, key, ledger.EventStarted, ledger.EventSucceeded)
+	do := func(exit int, line string) (stdout, stderr string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		stdout, stderr, got := runUntil(ctx, t, environment, func() {}, strings.Fields(line)...)
+		if got != exit {
+			t.Fatalf("%s: exit code %d: %s", line, got, stderr)
+		}
+		return stdout, stderr
+	}
+	history, _ := do(exitOK, "history coupon.send A-1 -o jsonl")
+	var task, archived ledger.Task
+	decode := func(text string, into any) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err, text)
+		}
+	}
+	text, _ := do(exitOK, "show task coupon.send A-1 -o json")
+	decode(text, &task)
+
+	b.Project()
+	b.Exec(`update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
+	place := filepath.Join(t.TempDir(), "archive")
+	if text, _ := do(exitOK, "archive --older-than 0s --to "+place); !strings.Contains(text, "archived: 1 tasks") {
+		t.Fatal(text)
+	}
+	if got, _ := do(exitOK, "history coupon.send A-1 -o jsonl"); got != history {
+		t.Errorf("history: got\n%s\nwant\n%s", got, history)
+	}
+	text, _ = do(exitOK, "show task coupon.send A-1 -o json")
+	decode(text, &archived)
+	if archived.ArchivedAt.IsZero() || archived.State != task.State || string(archived.Args) != string(task.Args) ||
+		!archived.UpdatedAt.Equal(task.UpdatedAt) {
+		t.Errorf("%+v", archived)
+	}
+	var events []ledger.Event
+	for line := range strings.Lines(history) {
+		var e ledger.Event
+		decode(line, &e)
+		events = append(events, e)
+	}
+	at := events[1].RecordedAt.Format("2006-01-02T15:04:05.999999Z")
+	for _, asOf := range []string{fmt.Sprint(events[1].Position), at} {
+		text, _ := do(exitOK, "show task coupon.send A-1 --as-of "+asOf+" -o json")
+		decode(text, &archived)
+		if archived.State != ledger.StateRunning || archived.Version != 2 {
+			t.Errorf("as of %s: %+v", asOf, archived)
+		}
+	}
+	if text, _ := do(exitOK, "history coupon.send A-1"); !strings.Contains(text, ", archived ") {
+		t.Error(text)
+	}
+	do(exitUsage, "show task coupon.send A-1 --as-of 2020-01-01T00:00:00Z")
+	do(exitNotFound, "show task coupon.send A-2")
+
+	moved := place + "-moved"
+	if err := os.Rename(place, moved); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"show task coupon.send A-1", "history coupon.send A-1"} {
+		_, stderr := do(exitNotFound, line)
+		if !strings.Contains(stderr, place) || !strings.Contains(stderr, "--archive") {
+			t.Errorf("%s: %s", line, stderr)
+		}
+		do(exitOK, line+" --archive "+moved)
+	}
+	ledgertest.Enqueue(t, b.DB, key, `{}`)
+	if text, _ := do(exitOK, "history coupon.send A-1 -o jsonl --archive "+moved); strings.Count(text, "\n") != 4 ||
+		!strings.HasPrefix(text, history) {
+		t.Errorf("enqueued again:\n%s", text)
+	}
+}

@@ -1,0 +1,74 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/archive"
+	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// A task and its events are the same after their archiving, in pages, too. Without an archive the answer is where they
+// are.
+func TestArchivedTaskIsRead(t *testing.T) {
+	t.Parallel()
+	place := t.TempDir()
+	source := archive.Source{Open: func(place string) (archive.Store, error) { return archive.Directory(place), nil }}
+	s := serve(t, func(c *api.Config) {
+		c.Archived = func(ctx context.Context, a *ledger.ArchivedError) (ledger.Task, []ledger.Event, error) {
+			events, err := source.Events(ctx, a)
+			if err != nil {
+				return ledger.Task{}, nil, err
+			}
+			task, err := archive.Task(a, events)
+			return task, events, err
+		}
+	})
+	key := ledgertest.Key(t, "coupon.send/A-1")
+	owner := ledgertest.As(t, s.db, ledgertest.Owner)
+	ledgertest.Enqueue(t, owner, key, `{"percent":10}`)
+	ledgertest.Append(t, owner, key, ledger.EventStarted, ledger.EventSucceeded)
+	const path = "/v1/tasks/coupon.send/A-1"
+	task := decode[ledger.Task](s, s.call(api.Viewer, "GET", path, ""), http.StatusOK)
+	events := s.call(api.Viewer, "GET", path+"/events", "").body
+
+	(&servicetest.Bundle{T: t, DB: owner, AllAsOwner: true}).Project()
+	ledgertest.ExecAsOwner(t, s.db, `
+		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
+	files := archiver.In(owner, archive.Directory(place), place)
+	if r, err := archiver.Run(t.Context(), owner, archiver.Options{Files: files}); err != nil || r.Tasks != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	archived := decode[ledger.Task](s, s.call(api.Viewer, "GET", path+"?wait=5", ""), http.StatusOK)
+	if archived.ArchivedAt.IsZero() || archived.Version != task.Version || string(archived.Args) != string(task.Args) {
+		t.Errorf("%+v", archived)
+	}
+	if got := s.call(api.Viewer, "GET", path+"/events", "").body; string(got) != string(events) {
+		t.Errorf("got %s, want %s", got, events)
+	}
+	next := "0"
+	for n := range 3 {
+		page := decode[client.List[ledger.Event]](s, s.call(api.Viewer, "GET", path+"/events?limit=1&after="+next, ""),
+			http.StatusOK)
+		if len(page.Items) != 1 || page.Items[0].Version != ledger.Version(n+1) || (page.Next == "") != (n == 2) {
+			t.Errorf("page %d: %+v", n, page)
+		}
+		next = page.Next
+	}
+	s.wantProblem(s.call(api.Operator, "POST", path+":cancel", ""), http.StatusNotFound, "unknown_task")
+
+	without := serveOn(t, s.db, nil)
+	for _, path := range []string{path, path + "/events"} {
+		p := without.wantProblem(without.call(api.Viewer, "GET", path, ""), http.StatusNotFound, "unknown_task")
+		if !strings.Contains(p.Detail, place) {
+			t.Errorf("%s: %+v", path, p)
+		}
+	}
+}

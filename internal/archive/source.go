@@ -1,0 +1,161 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// VolumeAt returns the name under which the ledger records a volume of the archive at a place.
+func VolumeAt(place, volume string) string {
+	return strings.TrimSuffix(place, "/") + "/" + volumesPrefix + volume
+}
+
+// Source reads archived tasks.
+type Source struct {
+	// Place is the archive in which a task is looked for first. Default: where the ledger has recorded that it is.
+	Place string
+	// Open opens an archive. Required.
+	Open func(place string) (Store, error)
+}
+
+// UnreadableError is an archived task whose events cannot be read. It is the [*ledger.ArchivedError], too.
+type UnreadableError struct {
+	Task *ledger.ArchivedError
+	Err  error
+}
+
+// Error states where the events of the task should be, and why they cannot be read.
+func (e *UnreadableError) Error() string { return fmt.Sprintf("%s: %s", e.Task, e.Err) }
+
+// Unwrap returns both errors.
+func (e *UnreadableError) Unwrap() []error { return []error{e.Task, e.Err} }
+
+// Events returns the events of an archived task in the order of positions. If its key was archived before, too, they
+// begin with the first event of that task. It reads the volume that the ledger has recorded, and other volumes of its
+// archive only if versions are missing in it.
+//
+// Errors: t if its events are in no file; [*UnreadableError]; [ledger.ErrUnknownTask] if the files contain another key
+// with the same hash.
+func (s Source) Events(ctx context.Context, t *ledger.ArchivedError) ([]ledger.Event, error) {
+	recorded, volume := "", ""
+	if at := strings.LastIndex(t.File, "/"+volumesPrefix); at >= 0 {
+		recorded, volume = t.File[:at], t.File[at+len("/"+volumesPrefix):]
+	}
+	if recorded == "" && s.Place == "" {
+		return nil, t
+	}
+	var missing error
+	for _, place := range slices.Compact([]string{s.Place, recorded}) {
+		if place == "" {
+			continue
+		}
+		events, err := s.at(ctx, place, volume, t)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			missing = err
+		case err != nil:
+			return nil, &UnreadableError{Task: t, Err: err}
+		case len(events) > 0:
+			return events, nil
+		}
+	}
+	switch {
+	case missing != nil:
+		return nil, &UnreadableError{Task: t, Err: missing}
+	case volume == "":
+		return nil, t
+	}
+	return nil, fmt.Errorf("%s: %w", t.Key, ledger.ErrUnknownTask)
+}
+
+// at returns the events of a task in one archive, first of a volume, "" for none.
+func (s Source) at(ctx context.Context, place, volume string, t *ledger.ArchivedError) ([]ledger.Event, error) {
+	store, err := s.Open(place)
+	if err != nil {
+		return nil, err
+	}
+	var r *Reader
+	var records []Record
+	if volume != "" {
+		if r, err = Open(ctx, store, volume); err != nil {
+			return nil, err
+		}
+		if records, err = r.History(ctx, t.Key); err != nil {
+			return nil, err
+		}
+	}
+	if !isWhole(records, t.Version) && (volume == "" || len(records) > 0) {
+		if r, err = Open(ctx, store); err != nil {
+			return nil, err
+		}
+		if records, err = r.History(ctx, t.Key); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(records, func(a, b Record) int { return int(min(max(a.Position-b.Position, -1), 1)) })
+	logins := r.logins()
+	events := make([]ledger.Event, len(records))
+	for i, record := range records {
+		if events[i], err = ledger.Upcast(record.LedgerEvent(logins[record.LoginID])); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
+// isWhole reports whether records, in the order of versions, contain all of a task's versions.
+func isWhole(records []Record, last ledger.Version) bool {
+	next := ledger.Version(1)
+	for _, r := range records {
+		if r.Version > next {
+			return false
+		}
+		next = r.Version + 1
+	}
+	return next > last
+}
+
+// logins returns the names of the volumes' logins.
+func (r *Reader) logins() map[int32]string {
+	names := make(map[int32]string)
+	for _, m := range r.volumes {
+		for _, l := range m.Logins {
+			names[l.ID] = l.Name
+		}
+	}
+	return names
+}
+
+// Task returns the archived task that events of [Source.Events] describe, in the state in which it was archived.
+//
+// Errors: [*ledger.IllegalError].
+func Task(t *ledger.ArchivedError, events []ledger.Event) (ledger.Task, error) {
+	task, err := Fold(events)
+	for end := len(events); err == nil && task.State != t.State && end > 0; {
+		// A duplicate that was discarded and archived follows the task.
+		for end--; end > 0 && events[end].Version > 1; end-- {
+		}
+		if end > 0 {
+			task, err = Fold(events[:end])
+		}
+	}
+	task.ArchivedAt = t.At
+	return task, err
+}
+
+// Fold returns the task after events of [Source.Events], the last of several with the key.
+//
+// Errors: [*ledger.IllegalError].
+func Fold(events []ledger.Event) (ledger.Task, error) {
+	begin := max(len(events)-1, 0)
+	for begin > 0 && events[begin].Version > 1 {
+		begin--
+	}
+	return ledger.Fold(events[begin:])
+}
