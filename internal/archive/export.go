@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
@@ -68,7 +71,7 @@ var ErrNothing = errors.New("the archive contains all events")
 //
 // Errors: [ErrNothing]; [*OpenError]; [ErrExists] if another process exports the same range; [*ledger.InvalidError];
 // [*FileError] if the archive contains volumes of another ledger.
-func Export(ctx context.Context, db ledger.DB, s Store, o *ExportOptions) (Manifest, error) {
+func Export(ctx context.Context, db *pgxpool.Pool, s Store, o *ExportOptions) (Manifest, error) {
 	e := &export{db: db, store: s}
 	if o != nil {
 		e.o = *o
@@ -105,7 +108,7 @@ func Export(ctx context.Context, db ledger.DB, s Store, o *ExportOptions) (Manif
 
 // export is a call of Export.
 type export struct {
-	db    ledger.DB
+	db    *pgxpool.Pool
 	store Store
 	o     ExportOptions
 	plan  Plan
@@ -216,20 +219,31 @@ type page struct {
 	err     error
 }
 
-// write reads the pages in one goroutine and writes them in this one.
+// write reads the pages in two goroutines, events and their leaves, and writes them in this one.
 func (e *export) write(ctx context.Context, w *Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	pages, ended := make(chan page, 1), make(chan struct{})
+	events, pages := make(chan page, 1), make(chan page, 1)
+	var reading sync.WaitGroup
 	defer func() {
 		cancel()
-		<-ended
+		reading.Wait()
 	}()
 	from := max(e.plan.From, w.Place().Last+1)
-	go func() {
-		defer close(ended)
+	reading.Go(func() {
+		defer close(events)
+		e.read(ctx, from, events)
+	})
+	reading.Go(func() {
 		defer close(pages)
-		e.read(ctx, from, pages)
-	}()
+		for p := range events {
+			if p.err == nil {
+				p.err = seal.AddLeaves(ctx, e.db, p.records)
+			}
+			if !p.send(ctx, pages) {
+				return
+			}
+		}
+	})
 	for p := range pages {
 		if p.err != nil {
 			return p.err
@@ -246,7 +260,17 @@ func (e *export) write(ctx context.Context, w *Writer) error {
 	return ctx.Err()
 }
 
-// read sends the pages from a position on.
+// send reports whether another page follows.
+func (p page) send(ctx context.Context, to chan<- page) bool {
+	select {
+	case to <- p:
+		return p.err == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// read sends the events of the pages from a position on.
 func (e *export) read(ctx context.Context, from ledger.Position, pages chan<- page) {
 	limit := firstPage
 	for from <= e.plan.To {
@@ -254,12 +278,7 @@ func (e *export) read(ctx context.Context, from ledger.Position, pages chan<- pa
 		if err == nil && len(records) == 0 {
 			return
 		}
-		select {
-		case pages <- page{records, err}:
-		case <-ctx.Done():
-			return
-		}
-		if err != nil || len(records) < limit {
+		if !(page{records, err}).send(ctx, pages) || len(records) < limit {
 			return
 		}
 		from = records[len(records)-1].Position + 1
@@ -320,11 +339,20 @@ func WriteTiles(ctx context.Context, db ledger.DB, s Store) (*seal.Checkpoint, e
 			return nil, fmt.Errorf("%w: the archive contains another tree: %w", seal.ErrInconsistent, err)
 		}
 	}
-	err = seal.NewTiles(ctx, db, before.Size, c.Size, func(path string, data []byte) error {
-		return seal.PutTile(ctx, s, path, data)
+	writing, within := errgroup.WithContext(ctx)
+	writing.SetLimit(tileWriters)
+	err = seal.NewTiles(within, db, before.Size, c.Size, func(path string, data []byte) error {
+		writing.Go(func() error { return seal.PutTile(within, s, path, data) })
+		return within.Err()
 	})
+	if writeErr := writing.Wait(); writeErr != nil {
+		err = writeErr
+	}
 	return &c, err
 }
+
+// tileWriters is how many tiles are written at once: each waits for the disk or the object store.
+const tileWriters = 8
 
 // tilesOf returns the largest checkpoint of the volumes: its tiles are in the archive.
 func tilesOf(ctx context.Context, s Store) (c seal.Checkpoint, err error) {

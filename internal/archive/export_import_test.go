@@ -84,7 +84,7 @@ const (
 		from taskledger.timers t order by t.kind, t.biz_id, t.version, t.reason`
 )
 
-func export(t *testing.T, db ledger.DB, s archive.Store, o *archive.ExportOptions) archive.Manifest {
+func export(t *testing.T, db *pgxpool.Pool, s archive.Store, o *archive.ExportOptions) archive.Manifest {
 	t.Helper()
 	m, err := archive.Export(t.Context(), db, s, o)
 	if err != nil {

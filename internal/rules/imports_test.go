@@ -94,7 +94,7 @@ var rules = []rule{
 	{
 		pkg: "/internal/archive",
 		may: []string{"/ledger", "/internal/seal", "/internal/fault", "/internal/feed", "/internal/loop",
-			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xMod, compress},
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xMod, xSync, compress},
 		reason: "files of events are written, read and verified without a service, and verified without a database",
 	},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},

@@ -39,7 +39,7 @@ type Sealed struct {
 func (s Sealed) LeafHash() (tlog.Hash, error) { return s.leaf(s.Salt) }
 
 // ReadRange returns the next events from one position to another, in the order of positions: at most limit. An event
-// of a transaction that is still open is missing. It needs the role reader.
+// of a transaction that is still open is missing. [AddLeaves] adds their places in the tree. It needs the role reader.
 func ReadRange(
 	ctx context.Context, db ledger.DB, from, to ledger.Position, kinds []ledger.Kind, limit int,
 ) ([]Sealed, error) {
@@ -47,7 +47,7 @@ func ReadRange(
 	for _, k := range kinds {
 		names.Add(string(k))
 	}
-	return readSealed(ctx, db, rangeSQL, int64(from), int64(to), names.String(), int64(limit))
+	return readEvents(ctx, db, rangeSQL, int64(from), int64(to), names.String(), int64(limit))
 }
 
 // ReadTasks returns all events of some tasks, in the order of positions. It needs the role reader.
@@ -57,11 +57,15 @@ func ReadTasks(ctx context.Context, db ledger.DB, keys []ledger.Key) ([]Sealed, 
 		kinds.Add(string(k.Kind))
 		bizIDs.Add(string(k.BizID))
 	}
-	return readSealed(ctx, db, tasksSQL, kinds.String(), bizIDs.String())
+	events, err := readEvents(ctx, db, tasksSQL, kinds.String(), bizIDs.String())
+	if err != nil {
+		return nil, err
+	}
+	return events, AddLeaves(ctx, db, events)
 }
 
-// readSealed returns the events of a query with the columns of events.sql, in the order of positions.
-func readSealed(ctx context.Context, db ledger.DB, sql string, args ...any) ([]Sealed, error) {
+// readEvents returns the events of a query with the columns of events.sql, in the order of positions.
+func readEvents(ctx context.Context, db ledger.DB, sql string, args ...any) ([]Sealed, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, explain("read events", err)
@@ -69,14 +73,15 @@ func readSealed(ctx context.Context, db ledger.DB, sql string, args ...any) ([]S
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Sealed, err error) {
 		return s, row.Scan(s.columns()...)
 	})
-	if err != nil || len(events) == 0 {
-		return nil, explain("read events", err)
-	}
-	return events, addLeaves(ctx, db, events)
+	return events, explain("read events", err)
 }
 
-// addLeaves sets leaf and salt of the events that are sealed.
-func addLeaves(ctx context.Context, db ledger.DB, events []Sealed) error {
+// AddLeaves sets leaf and salt of the events that are sealed, which are in the order of positions. It needs the role
+// reader.
+func AddLeaves(ctx context.Context, db ledger.DB, events []Sealed) error {
+	if len(events) == 0 {
+		return nil
+	}
 	positions := make([]int64, len(events))
 	for i, e := range events {
 		positions[i] = int64(e.Position)
@@ -126,23 +131,29 @@ func eachBatchLeaf(
 	var first int64
 	var places, salts string
 	_, err = pgx.ForEachRow(rows, []any{&first, &places, &salts}, func() error {
-		sealed, err := parsePositions(places)
+		sealed, err := parseOptional(places)
 		if err != nil {
 			return err
 		}
-		texts := strings.Split(salts, ",")
+		texts := strings.Split(strings.Trim(salts, "{}"), ",")
 		if len(texts) != len(sealed) {
 			return &ledger.CorruptError{What: "salts of the seal",
 				Err: fmt.Errorf("%d salts for %d events", len(texts), len(sealed))}
 		}
 		for place, p := range sealed {
-			if err := f(p, first+int64(place), texts[place]); err != nil {
+			salt := strings.TrimPrefix(strings.Trim(texts[place], `"`), `\\x`) // the text of a bytea in an array
+			if err := f(p, first+int64(place), salt); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	return explain("read the seal", err)
+}
+
+// parseOptional parses an array literal of positions. Null is -1.
+func parseOptional(text string) ([]int64, error) {
+	return parsePositions(strings.ReplaceAll(strings.Trim(text, "{}"), "NULL", "-1"))
 }
 
 // LedgerEvent returns the event as package ledger reads it, with the name of its login.

@@ -1,9 +1,7 @@
 -- The batches of the seal that can contain events at some positions, which are close to each other: the first leaf, and
--- the texts of positions and salts, separated by commas, salts in hexadecimal.
+-- the array literals of positions and salts.
 -- $1 positions in order (array literal). Locks nothing. Indexes: seal_top, seal_late.
-select s.first_leaf, array_to_string(s.positions, ',', '-1'),
-       (select coalesce(string_agg(coalesce(encode(x.salt, 'hex'), ''), ',' order by x.n), '')
-          from unnest(s.salts) with ordinality x(salt, n))
+select s.first_leaf, s.positions::text, s.salts::text
   from (select $1::text::bigint[] as positions) p
  cross join lateral (
    (select b.first_leaf, b.positions, b.salts
