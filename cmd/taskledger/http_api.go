@@ -177,7 +177,7 @@ func (a *app) httpAPI(ctx context.Context, f apiFlags) (handler *services.Handle
 	c := services.HandlerConfig{PollEvery: f.pollEvery, Anonymous: f.anonymous, Certificates: f.ca != "", Proxy: proxy,
 		IsBehindTLS: f.behindTLS, TraceURL: f.traceURL, ArchiveTo: f.archive, OpenObjects: a.openStore,
 		Version: readVersion(),
-		Logger: a.log.With("service", "http")}
+		Logger:  a.log.With("service", "http")}
 	if c.DB, err = open(); err != nil {
 		return nil, nil, err
 	}
