@@ -1,7 +1,7 @@
 -- The HTTP API: its callers.
 -- Owner: package internal/api.
 --
---   token  written by operators (taskledger create token, revoke token, open), read by the API; redeem_link
+--   token  written by operators (taskledger create token, delete token, open), read by the API; redeem_link
 --
 -- No other package reads it.
 

@@ -57,18 +57,21 @@ func newResumeCommand(a *app) *cobra.Command {
 func newDeleteCommand(a *app) *cobra.Command {
 	return newActCommand(a, &cobra.Command{
 		Use:   "delete OBJECT NAME",
-		Short: "Delete a schedule, a subscriber or the limits with a name",
+		Short: "Delete a schedule, a subscriber, the limits with a name, or a token",
 		Long: `Delete an object:
 
   schedule    Its tasks stay.
   subscriber  Its place is forgotten.
   limit       Both the limit of starts with this name and the limit of the kind's waiting tasks. No author and
-              no reason are recorded. taskledger limit NAME --concurrency none keeps the others.`,
+              no reason are recorded. taskledger limit NAME --concurrency none keeps the others.
+  token       A caller of the HTTP API or the console, by its id, the first column of taskledger show tokens. It is
+              refused within 5 seconds. No reason is recorded.`,
 		Example: "  taskledger delete schedule nightly-report\n" +
 			"  taskledger delete subscriber mails --reason 'replaced by mails-2'\n" +
-			"  taskledger delete limit coupon.send",
+			"  taskledger delete limit coupon.send\n" +
+			"  taskledger delete token qd3kx2p7ab",
 	}, act{"schedule", changeSchedule("deleted", periodic.Remove)}, act{"subscriber", deleteSubscriber},
-		act{"limit", deleteLimit})
+		act{"limit", deleteLimit}, act{"token", deleteToken})
 }
 
 // newActCommand completes a command that acts on an object with a name.
@@ -93,6 +96,9 @@ func newActCommand(a *app, cmd *cobra.Command, acts ...act) *cobra.Command {
 		}
 		if object == "limit" && by != (operator.Audit{}) {
 			return usagef("%s limit takes neither --actor nor --reason: it records none", cmd.CommandPath())
+		}
+		if object == "token" && by.Reason != "" {
+			return usagef("%s token takes no --reason: it records none", cmd.CommandPath())
 		}
 		by.Actor = actorOr(by.Actor)
 		do := acts[slices.Index(objects, object)].do

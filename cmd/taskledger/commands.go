@@ -61,7 +61,6 @@ func (a *app) commandGroups() []commandGroup {
 			newNATSConfigCommand(a),
 			newURLCommand(a),
 			group(&cobra.Command{Use: "create", Short: "Make a token of the HTTP API"}, newCreateTokenCommand(a)),
-			group(&cobra.Command{Use: "revoke", Short: "Revoke a token of the HTTP API"}, newRevokeTokenCommand(a)),
 			group(&cobra.Command{Use: "test", Short: "Send a test alarm"}, newTestAlarmsCommand(a)),
 		}},
 	}

@@ -91,7 +91,7 @@ var exempt = map[string]string{
 	"taskledger serve webhooks":    "needs NATS: the script webhook has one",
 
 	"taskledger create token": "prints a secret once: the scripts of the API have it",
-	"taskledger revoke token": "the scripts of the API have it",
+	"taskledger delete token": "the scripts of the API have it",
 
 	"taskledger top": "writes until it is interrupted: the script top has it",
 

@@ -44,7 +44,7 @@ link is its fragment, which browsers send to no server: it is in no log. The dat
 SHA-256.
 
 The session has the role of --role, and the kinds of --kind. It ends after 12 hours (--expires-in), or
-with taskledger revoke token. Its --name is the actor of its changes.`,
+with taskledger delete token. Its --name is the actor of its changes.`,
 		Example: "  taskledger open\n  taskledger open --url https://tasks.example.com/ --role viewer",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -215,7 +215,7 @@ func TestRestartUnderAnOpenPage(t *testing.T) {
 
 	changes := p.stream()
 	id, _, _ := strings.Cut(strings.TrimPrefix(secret, "tlk_"), "_")
-	p.run("revoke", "token", id)
+	p.run("delete", "token", id)
 	p.next(changes, true)
 	if status, page := cancel("order-9"); status != 401 || !strings.Contains(page, "Nothing was changed.") {
 		t.Errorf("status %d: %s", status, page)

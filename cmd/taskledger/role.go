@@ -80,7 +80,7 @@ var roleOf = map[string]string{
 	"taskledger url nats":          "worker", // the user's role, worker by default
 	"taskledger open":              "operator",
 	"taskledger create token":      "operator",
-	"taskledger revoke token":      "operator",
+	"taskledger delete token":      "operator",
 	"taskledger test alarms":       "operator",
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/operator"
 )
 
 // madeToken is the result as JSON.
@@ -118,32 +119,19 @@ func tokenState(t api.Token) string {
 	return "valid"
 }
 
-func newRevokeTokenCommand(a *app) *cobra.Command {
-	var actor string
-	cmd := &cobra.Command{
-		Use:   "token TOKEN",
-		Short: "Revoke a token by its id",
-		Long: "Revoke a token by its id, the first column of taskledger show tokens. " +
-			"The API refuses it within 5 seconds.",
-		Args: exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				done, err := api.RevokeToken(ctx, db, args[0], actorOr(actor))
-				if err != nil {
-					return err
-				}
-				if !done {
-					return failf(exitNotFound, "there is no token %s that is not revoked", plain(args[0])).
-						hinted("list tokens with: taskledger show tokens")
-				}
-				answer := struct {
-					Token string `json:"token"`
-					Done  string `json:"done"`
-				}{args[0], "revoked"}
-				return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "revoked %s\n", plain(args[0])) })
-			})
-		},
+// deleteToken revokes a token by its id.
+func deleteToken(ctx context.Context, a *app, db *pgxpool.Pool, id string, by operator.Audit) error {
+	done, err := api.RevokeToken(ctx, db, id, by.Actor)
+	if err != nil {
+		return err
 	}
-	addActorFlag(cmd, &actor)
-	return cmd
+	if !done {
+		return failf(exitNotFound, "there is no token %s that is not revoked", plain(id)).
+			hinted("list tokens with: taskledger show tokens")
+	}
+	answer := struct {
+		Token string `json:"token"`
+		Done  string `json:"done"`
+	}{id, "revoked"}
+	return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "revoked %s\n", plain(id)) })
 }
