@@ -144,7 +144,7 @@ func TestOutcomesOfTurnsNeedNoLook(t *testing.T) {
 	o := newInOrder(servicetest.New(t))
 	o.Dispatch()
 	looks := statements{begin: "-- append.sql for many tasks"}
-	o.Work(workers.Config{DB: tracedPool(t, o.As(ledgertest.App), &looks), AckWait: time.Minute}, o.register)
+	o.Work(workers.Config{DB: tracedPool(t, o.As(ledgertest.App), &looks), LeaseTTL: time.Minute}, o.register)
 	o.enqueue(5, 0, 1)
 	o.AwaitSucceeded(5) // so that the dispatcher is in the epoch of the database
 	before := looks.Load()
