@@ -42,14 +42,27 @@ comment on function taskledger_internal.timeline() is
   'Returns the timeline of the database, which changes when a standby is promoted or an archive is restored; '
   'null on a standby.';
 
+-- PostgreSQL begins its statistics again after each crash, also if it recovers without a new postmaster, and in each
+-- copy of the server. An orderly restart keeps them. If an administrator resets them, feeds only read a page again.
+-- Aurora has a disk that outlives its servers, so there each start counts. The planner inlines the expression.
+create function taskledger_internal.last_crash() returns text
+language sql stable
+return coalesce(extract(epoch from pg_stat_get_bgwriter_stat_reset_time())::text, '')
+    || case when to_regproc('pg_catalog.aurora_version') is null then ''
+            else '/' || extract(epoch from pg_postmaster_start_time()) end;
+
+comment on function taskledger_internal.last_crash() is
+  'Returns a text that changes with each crash recovery of PostgreSQL and on each other server.';
+
 -- A crash may forget the newest transaction ids and positions and assign them again. A feed that remembers them would
 -- skip the new events. So the feed compares this id, and after a change continues from its cursor row: PostgreSQL keeps
 -- that row only together with the events that it covers. The table is unlogged: crash recovery, the promotion of a
--- standby and the copy of a data directory empty it; an orderly restart does not. A dump contains its row, which
--- belongs to another table after a restore.
+-- standby and the copy of a data directory empty it; an orderly restart does not. Where a managed PostgreSQL keeps it
+-- nevertheless, last_crash differs. A dump contains its row, which belongs to another table after a restore.
 create unlogged table taskledger.incarnation (
   id       uuid not null default gen_random_uuid(),
-  of_table text not null default taskledger_internal.origin() || '/' || to_regclass('taskledger.incarnation')::oid,
+  of_table text not null default taskledger_internal.origin() || '/' || to_regclass('taskledger.incarnation')::oid
+                                 || '/' || taskledger_internal.last_crash(),
   one      boolean primary key default true check (one));
 
 comment on table taskledger.incarnation is
@@ -66,7 +79,8 @@ begin
   end if;
   return (select i.id::text
             from taskledger.incarnation i
-           where i.one and i.of_table = taskledger_internal.origin() || '/' || i.tableoid);
+           where i.one and i.of_table = taskledger_internal.origin() || '/' || i.tableoid
+                                        || '/' || taskledger_internal.last_crash());
 end
 $$;
 -- +goose StatementEnd

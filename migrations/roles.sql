@@ -170,7 +170,8 @@ grant execute on function taskledger_internal.await_outcomes to worker, relay, o
 
 -- Whether the database may have lost an event that a worker has read.
 grant select on taskledger.incarnation to producer, worker;
-grant execute on function taskledger_internal.origin, taskledger_internal.incarnation to producer, worker;
+grant execute on function taskledger_internal.origin, taskledger_internal.incarnation, taskledger_internal.last_crash
+  to producer, worker;
 grant execute on function taskledger_internal.note_incarnation, taskledger_internal.session_incarnation
    to producer, worker, relay, operator;
 
@@ -190,7 +191,8 @@ grant execute on function taskledger_internal.with_times, taskledger_internal.ex
    taskledger_internal.overfull_entry
    to producer, relay, operator;
 grant execute on function taskledger_internal.origin, taskledger_internal.timeline, taskledger_internal.incarnation,
-   taskledger_internal.feed_floor, taskledger_internal.rebased_at, taskledger_internal.foreign_position,
+   taskledger_internal.last_crash, taskledger_internal.feed_floor, taskledger_internal.rebased_at,
+   taskledger_internal.foreign_position,
    taskledger_internal.position_behind, taskledger_internal.late_xids, taskledger_internal.late_shares to relay,
    operator, reader, archiver, subscriber;
 grant execute on function taskledger_internal.feed_page, taskledger_internal.feed_tally,

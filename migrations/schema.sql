@@ -3791,7 +3791,8 @@ begin
   end if;
   return (select i.id::text
             from taskledger.incarnation i
-           where i.one and i.of_table = taskledger_internal.origin() || '/' || i.tableoid);
+           where i.one and i.of_table = taskledger_internal.origin() || '/' || i.tableoid
+                                        || '/' || taskledger_internal.last_crash());
 end
 $$;
 
@@ -4036,6 +4037,12 @@ CREATE FUNCTION taskledger_internal.key_hash(kind text, biz_id text) RETURNS uui
     RETURN (encode(SUBSTRING(sha256(convert_to(((kind || '/'::text) || biz_id), 'UTF8'::name)) FROM 1 FOR 16), 'hex'::text))::uuid;
 
 COMMENT ON FUNCTION taskledger_internal.key_hash(kind text, biz_id text) IS 'Returns the hash by which archived_key stores a key: the first 16 bytes of the SHA-256 of kind/biz_id.';
+
+CREATE FUNCTION taskledger_internal.last_crash() RETURNS text
+    LANGUAGE sql STABLE
+    RETURN (COALESCE((EXTRACT(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))::text, ''::text) || CASE WHEN (to_regproc('pg_catalog.aurora_version'::text) IS NULL) THEN ''::text ELSE ('/'::text || EXTRACT(epoch FROM pg_postmaster_start_time())) END);
+
+COMMENT ON FUNCTION taskledger_internal.last_crash() IS 'Returns a text that changes with each crash recovery of PostgreSQL and on each other server.';
 
 CREATE FUNCTION taskledger_internal.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
@@ -6059,7 +6066,7 @@ COMMENT ON FUNCTION taskledger_internal.session_holds_ms(name text, hold text) I
 
 CREATE UNLOGGED TABLE taskledger.incarnation (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
-    of_table text DEFAULT ((taskledger_internal.origin() || '/'::text) || (to_regclass('taskledger.incarnation'::text))::oid) NOT NULL,
+    of_table text DEFAULT ((((taskledger_internal.origin() || '/'::text) || (to_regclass('taskledger.incarnation'::text))::oid) || '/'::text) || taskledger_internal.last_crash()) NOT NULL,
     one boolean DEFAULT true NOT NULL,
     CONSTRAINT incarnation_one_check CHECK (one)
 );

@@ -184,13 +184,13 @@ func (d *diagnosis) examineWorker(a *app) {
 // examineServer examines the settings of PostgreSQL, its clock and the login, which it returns.
 func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Pool) (l login) {
 	var version, most, reserved, used int64
-	var fsync, pages, autovacuum, commit, encoding, name, roles string
-	var isStandby, isSuperuser bool
+	var fsync, pages, autovacuum, commit, encoding, name, roles, product string
+	var isStandby, isSuperuser, bypasses, hasCitus bool
 	var at time.Time
 	begun := time.Now()
 	if _, err := pgquery.Row(ctx, pool, doctorSQL, nil, &version, &fsync, &pages, &autovacuum, &commit, &encoding,
 		&most, &reserved, &used, &isStandby, pgquery.Micros(&at), &isSuperuser, &name, &roles,
-		&l.isWorker); err != nil {
+		&l.isWorker, &bypasses, &product, &hasCitus); err != nil {
 		f := a.describe(err)
 		d.fail("database", f.hint, "%s", f.message)
 		return l
@@ -198,6 +198,7 @@ func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Poo
 	skew := at.Sub(begun.Add(time.Since(begun) / 2)).Round(time.Millisecond)
 	d.check("version", version >= 150000, levelFailure, "upgrade to PostgreSQL 15 or later",
 		fmt.Sprintf("PostgreSQL %d.%d", version/10000, version%10000))
+	d.examineProduct(product, hasCitus)
 	d.check("primary", !isStandby, levelFailure, "name the primary in DATABASE_URL", "standby: "+yesNo(isStandby))
 	d.check("fsync", fsync == "on" && pages == "on", levelFailure,
 		"set fsync and full_page_writes to on: a crash can damage the database",
@@ -214,8 +215,13 @@ func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Poo
 	d.check("pool", pool.Config().MaxConns >= 4, levelWarning, "raise pool_max_conns: a worker needs 4 and more",
 		fmt.Sprintf("%d connections", pool.Config().MaxConns))
 	cure := "connect programs as logins with the roles of their jobs: docs/operations.md, Rights"
-	d.check("login", !isSuperuser && roles != "", levelWarning, cure,
-		fmt.Sprintf("%s, superuser: %s, roles: %s", name, yesNo(isSuperuser), orNone(roles)))
+	rights := "superuser: " + yesNo(isSuperuser)
+	if bypasses && !isSuperuser {
+		rights += ", BYPASSRLS: yes"
+		cure += "; BYPASSRLS lets a login do the jobs of all others"
+	}
+	d.check("login", !isSuperuser && !bypasses && roles != "", levelWarning, cure,
+		fmt.Sprintf("%s, %s, roles: %s", name, rights, orNone(roles)))
 	l.hasRole = roles != ""
 	return l
 }

@@ -34,24 +34,33 @@ func TestFeedHeldOverACrash(t *testing.T) {
 			{name: "commits without the disk", play: (*crashFixture).enqueueAsynchronously, page: true},
 			{name: "an open transaction", play: (*crashFixture).enqueueOpen, page: false},
 		} {
-			t.Run(crash.name+"/"+forgotten.name, func(t *testing.T) {
-				t.Parallel()
-				for range 5 { // the server may have written its log just before the crash
-					if playCrash(t, crash.play, forgotten.play, forgotten.page) {
-						return
+			for _, isKept := range []bool{false, true} {
+				name := fmt.Sprintf("%s/%s/unlogged tables kept=%t", crash.name, forgotten.name, isKept)
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					for range 5 { // the server may have written its log just before the crash
+						if playCrash(t, crash.play, forgotten.play, forgotten.page, isKept) {
+							return
+						}
 					}
-				}
-				t.Error("no crash made the database give out a position again")
-			})
+					t.Error("no crash made the database give out a position again")
+				})
+			}
 		}
 	}
 }
 
 // playCrash keeps a feed, a page of it if there is one, and a mutant of the feed over a crash, and checks
-// them after it. It reports whether the database lost events that they had read.
-func playCrash(t *testing.T, crash func(*crashFixture), forgotten func(*crashFixture, ...string), readable bool) bool {
+// them after it. It reports whether the database lost events that they had read. isKept: the server keeps its unlogged
+// tables over a crash, as Aurora does.
+func playCrash(
+	t *testing.T, crash func(*crashFixture), forgotten func(*crashFixture, ...string), readable, isKept bool,
+) bool {
 	t.Helper()
 	f := newCrashFixture(t)
+	if isKept {
+		f.exec(f.owner, "alter table taskledger.incarnation set logged")
+	}
 	opened, mutant := f.open(f.pool, nil), f.open(f.pool, nil)
 	mutant.Mutate(replace(t, feed.WindowSQL,
 		"coalesce(taskledger_internal.incarnation(), '')", "'"+opened.Incarnation()+"'"),

@@ -50,8 +50,9 @@
 // # Crashes, copies, standbys
 //
 // A crash of PostgreSQL can undo commits that did not wait for the disk, and assign their transaction ids and
-// positions again. Such a crash also removes a row of table taskledger.incarnation, so the feed detects it and returns
-// [ErrCrashed]: open it again. On a standby it returns [ErrNotPrimary].
+// positions again. Such a crash also removes a row of table taskledger.incarnation, or shows that it belongs to another
+// life of the server, so the feed detects it and returns [ErrCrashed]: open it again. On a standby it returns
+// [ErrNotPrimary].
 //
 // Transaction ids of another cluster have no meaning in this one. If a cursor or events were restored from another
 // cluster, [Open] returns an [*OriginError] until [Rebase] has raised the floor: the position up to which events count

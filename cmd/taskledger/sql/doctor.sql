@@ -1,5 +1,6 @@
 -- Selects the data that doctor examines: version, settings, connections, whether the server is a standby, the clock,
--- and the login with its roles and whether it is a worker.
+-- the login with its roles and whether it is a worker, whether policies do not apply to it, the product's version in
+-- words, and whether Citus is installed.
 -- Locks nothing. Reads views of the server, which hide the backend_type of other logins' sessions from the login.
 select current_setting('server_version_num')::bigint, current_setting('fsync'), current_setting('full_page_writes'),
        current_setting('autovacuum'), current_setting('synchronous_commit'), current_setting('server_encoding'),
@@ -20,4 +21,6 @@ select current_setting('server_version_num')::bigint, current_setting('fsync'), 
                  from pg_catalog.pg_proc p
                  join pg_catalog.pg_namespace n on n.oid = p.pronamespace
                 where n.nspname = 'taskledger' and p.proname = 'claim'
-                  and has_function_privilege(p.oid, 'execute'))
+                  and has_function_privilege(p.oid, 'execute')),
+       (select r.rolbypassrls from pg_catalog.pg_roles r where r.rolname = session_user), version(),
+       exists (select from pg_catalog.pg_extension x where x.extname = 'citus')
