@@ -22,6 +22,8 @@ const (
 	envNATSCert    = "NATS_CERT"
 	envNATSKey     = "NATS_KEY"
 	envDataDir     = "TASKLEDGER_DATA"
+	envLedger      = "TASKLEDGER_LEDGER"
+	envLedgers     = "TASKLEDGER_LEDGERS"
 	envOutput      = "TASKLEDGER_OUTPUT"
 	envLogFormat   = "TASKLEDGER_LOG_FORMAT"
 	envLogLevel    = "TASKLEDGER_LOG_LEVEL"
@@ -29,8 +31,9 @@ const (
 
 // config contains the flags of every command. A value comes from its flag, else from its environment variable, else
 // from the servers that run in the data directory, else from its default. A flag for the data directory selects the
-// servers there, whatever addresses the environment contains.
+// servers there, whatever addresses the environment contains, and a ledger the addresses in the file of ledgers.
 type config struct {
+	ledger      string
 	databaseURL string
 	natsURL     string
 	natsCreds   string
@@ -49,6 +52,7 @@ type config struct {
 
 func (c *config) addFlags(flags *pflag.FlagSet) {
 	c.output = formatTable
+	flags.StringVar(&c.ledger, "ledger", "", "`name` of a ledger in the file $"+envLedgers)
 	flags.StringVar(&c.databaseURL, "database-url", "", "address of PostgreSQL")
 	flags.StringVar(&c.natsURL, "nats-url", "", "address of NATS")
 	flags.StringVar(&c.natsCreds, "nats-creds", "", "`file` with NATS credentials")
@@ -61,6 +65,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	c.logFormat = logText
 	flags.Var(&c.logFormat, "log-format", "text or json")
 	flags.Var((*logLevel)(&c.logLevel), "log-level", "debug, info, warn or error")
+	bind(flags, "ledger", envLedger)
 	bind(flags, "log-format", envLogFormat)
 	bind(flags, "log-level", envLogLevel)
 	bind(flags, "database-url", envDatabaseURL)
@@ -142,6 +147,9 @@ func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err err
 			}
 		}
 	})
+	if err == nil && c.ledger != "" {
+		err = c.useLedger(getenv)
+	}
 	if err != nil {
 		return err
 	}

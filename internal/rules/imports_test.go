@@ -466,6 +466,10 @@ var rules = []rule{
 		reason: "an example imports what a program of users may",
 	},
 	{
+		pkg: "/examples/tenants", may: []string{module, "/ledger", "/workers", pgx, xSync},
+		reason: "an example imports what a program of users may",
+	},
+	{
 		pkg: "/examples/subscriber", may: []string{module, "/ledger", "/outbox", pgx},
 		reason: "an example imports what a program of users may",
 	},
