@@ -109,5 +109,5 @@ build: ## Build bin/taskledger
 	CGO_ENABLED=0 go build -trimpath -o bin/taskledger ./cmd/taskledger
 
 .PHONY: release
-release: ## Build dist/: static binaries for Linux and macOS, an SBOM of each, SHA256SUMS
+release: ## Build dist/: archives for five platforms, SBOMs, the container image, Homebrew's formula, SHA256SUMS
 	deploy/release

@@ -32,7 +32,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the second build differs:\n%s", diff)
 	}
 	name := "taskledger-v0.0.1-" + runtime.GOOS + "-" + runtime.GOARCH
-	for _, file := range []string{name, name + ".cdx.json"} {
+	for _, file := range []string{name, name + ".cdx.json", name + ".tar.gz", "taskledger-v0.0.1-image.tar"} {
 		if !strings.Contains(sums, "  "+file+"\n") {
 			t.Errorf("SHA256SUMS has no %s:\n%s", file, sums)
 		}

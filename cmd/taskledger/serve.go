@@ -29,6 +29,7 @@ type serveFlags struct {
 	seal     string
 	archive  archiveService
 	listen   string
+	isCheck  bool // only asks the process that listens there
 	api      apiFlags
 	push     string
 	isOff    bool // the stream
@@ -87,6 +88,9 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 			if f.isOff, err = isStreamOff(isOn); err != nil {
 				return err
 			}
+			if f.isCheck {
+				return f.check(cmd.Context())
+			}
 			err = serve(cmd.Context(), a, f)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
 				err = nil // stopped by a signal
@@ -109,6 +113,8 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0,
 		"replicas of a new stream (default: 1, with --peers 3)")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`address` of the HTTP server, as 127.0.0.1:8080 (default: none)")
+	cmd.Flags().BoolVar(&f.isCheck, "check", false,
+		"only ask the process that listens at --listen whether it can work: the health check of a container")
 	cmd.Flags().StringVar(&f.server.Listen, "nats-listen", "",
 		"`address` where the NATS server of serve listens (default: 127.0.0.1); with TLS outside of loopback")
 	cmd.Flags().StringVar(&f.server.Advertise, "advertise", "",

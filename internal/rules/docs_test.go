@@ -50,7 +50,8 @@ func TestDocsNameWhatExists(t *testing.T) {
 	}
 	exported, tests := allExported(t), allTests(t)
 	checked := 0
-	for _, doc := range append([]string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"}, docs...) {
+	for _, doc := range append([]string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md",
+		"CODE_OF_CONDUCT.md", "llms.txt"}, docs...) {
 		doc = strings.TrimPrefix(doc, repository+"/")
 		text := readDoc(t, doc)
 		checked += checkNames(t, doc, text, exported)

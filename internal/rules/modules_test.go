@@ -38,7 +38,7 @@ const (
 	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v4"
 )
 
-// workspace joins the modules of the product and of its tests: all but bench.
+// workspace joins the modules of the product and of its tests: all but those apart.
 const workspace = ".ci/go.work"
 
 // inWorkspace returns the environment of a command of Go that reads all modules of the workspace.
@@ -116,11 +116,14 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// The workspace, by which make test tests all modules, has each of them but bench.
+// apart are modules whose requirements would set the versions of the others: .ci/run tests each of them.
+var apart = []string{"bench/", "deploy/chart/", "deploy/pack/"}
+
+// The workspace, by which make test tests all modules, has each of them but those apart.
 func TestWorkspace(t *testing.T) {
 	var found []string
 	for _, file := range trackedFiles(t) {
-		if dir, name := filepath.Split(file); name == "go.mod" && dir != "bench/" {
+		if dir, name := filepath.Split(file); name == "go.mod" && !slices.Contains(apart, dir) {
 			found = append(found, filepath.Clean("./"+dir))
 		}
 	}
