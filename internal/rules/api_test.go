@@ -94,7 +94,8 @@ func (T[E]) Do(ctx context.Context, f func(E) error) (n int, err error)
 // isPublic reports whether a file may be part of a package that users import.
 func isPublic(file string) bool {
 	for part := range strings.SplitSeq(path.Dir(file), "/") {
-		if part == "internal" || part == "testdata" || part == "cmd" || part == "bench" || part == "examples" {
+		switch part {
+		case "internal", "testdata", "cmd", "bench", "deploy", "examples":
 			return false
 		}
 	}
