@@ -67,7 +67,8 @@ func TestPages(t *testing.T) {
 		"/events?type=enqueued":       {"order-1"},
 		"/events?type=failed":         {"No event matches."},
 		"/events?actor=shop":          {"data", "All", "buried"},
-		"/system": {"Relay", "Projector", "PostgreSQL", "Schema</dt><dd>2", "tasks",
+		"/system": {"Relay", "0 undeliverable", " behind", "tasks wait", "Dispatcher", "Projector", "PostgreSQL",
+			"Schema</dt><dd>2",
 			"PostgreSQL is &lt;2 h&gt; ahead", "synchronize the clocks", "1 ok", "fsync on"},
 	} {
 		p := b.get(path)

@@ -166,6 +166,31 @@ func (d *systemData) IsProjectLate() bool {
 	return d.Projection.OldestWaitingMS >= lateAge.Milliseconds()
 }
 
+// Behind returns the greatest number of events that a subscriber has not passed. Paused ones do not count.
+func (d *systemData) Behind() (most int64) {
+	for _, s := range d.Subscribers {
+		if !s.IsPaused {
+			most = max(most, s.Lag)
+		}
+	}
+	return most
+}
+
+// Available returns the number of tasks that wait for a worker.
+func (d *systemData) Available() int64 { return d.in(ledger.StateAvailable) }
+
+// Running returns the number of tasks in an attempt.
+func (d *systemData) Running() int64 { return d.in(ledger.StateRunning) }
+
+func (d *systemData) in(s ledger.State) (n int64) {
+	for _, c := range d.Tasks {
+		if c.State == s {
+			n += c.Tasks
+		}
+	}
+	return n
+}
+
 // IsTimerLate reports whether a timer has been due for long.
 func (d *systemData) IsTimerLate() bool { return d.Timers.Late() >= lateAge }
 
