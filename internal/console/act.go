@@ -135,5 +135,8 @@ func (h *Handler) changeTasks(r *http.Request, c api.Caller) (*actData, error) {
 			d.Able++
 		}
 	}
+	if d.IsDone {
+		h.awaitLists(ctx)
+	}
 	return d, nil
 }

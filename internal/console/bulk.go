@@ -69,6 +69,7 @@ func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		if d.IsDone {
 			err = h.changeAll(ctx, r, c, d)
+			h.awaitLists(ctx) // the next act finds what this one has changed
 		} else {
 			err = h.preview(ctx, c, d)
 		}
