@@ -79,7 +79,7 @@ func (b *eventBundle) awaitAcknowledged(group string) {
 func (b *eventBundle) subscriber(configure ...func(*watermill.EventSubscriberConfig)) *watermill.EventSubscriber {
 	b.T.Helper()
 	c := watermill.EventSubscriberConfig{
-		NATS: b.NATS, Group: "g", LeaseTTL: time.Second, NackDelay: time.Millisecond, Logger: b.Logger(),
+		NATS: b.NATS, Group: "g", AckWait: time.Second, NackDelay: time.Millisecond, Logger: b.Logger(),
 	}
 	for _, f := range configure {
 		f(&c)

@@ -68,7 +68,8 @@
 //
 //   - The lease is a row in the database: which kinds and shards the worker takes, its capacity, and the public key of
 //     its process. It lasts for LeaseTTL (30 s), and the worker renews it three times as often. While it lives, no
-//     other worker gets a task whose start is recorded. Other workers get the rest of its tasks after 5 s without a report.
+//     other worker gets a task whose start is recorded. Other workers get the rest of its tasks after 5 s without a
+//     report.
 //   - A report is a message of the worker: how many tasks of each kind it has room for, and which ones it holds. It
 //     sends one when that changes, and every 500 ms. Each report is complete, so the next one replaces a lost one.
 //   - An offer is a message of the dispatcher with tasks of one kind. It carries args of up to 512 bytes, as just read

@@ -23,7 +23,7 @@ func (b *bundle) events(t *testing.T, group string) (message.Publisher, message.
 	}
 	s, err := ledgerwm.NewEventSubscriber(ledgerwm.EventSubscriberConfig{
 		NATS: b.Connect(), Group: group, Types: []ledger.EventType{ledger.EventEnqueued},
-		LeaseTTL: time.Second, NackDelay: time.Millisecond, Logger: b.Logger(),
+		AckWait: time.Second, NackDelay: time.Millisecond, Logger: b.Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)
