@@ -18,10 +18,10 @@ import (
 	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/console"
 	"github.com/taskledger/taskledger/internal/health"
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/workers"
 )
 
 // HandlerConfig configures [NewHandler].
@@ -152,7 +152,7 @@ type Handler struct {
 	config  HandlerConfig
 	api     *api.Handler
 	console *console.Handler
-	work    *workers.Gateway // nil: work over HTTP is disabled
+	work    remote.Gateway // nil: work over HTTP is disabled
 
 	numbers health.Numbers
 	report  atomic.Pointer[func(context.Context) (health.Report, error)] // of Run; nil: the handler reads it
@@ -176,7 +176,7 @@ func NewHandler(c HandlerConfig) (*Handler, error) {
 	}
 	var err error
 	if c.WorkDB != nil {
-		h.work, err = workers.NewGateway(workers.GatewayConfig{DB: c.WorkDB, NATS: c.WorkNATS, Logger: c.Logger})
+		h.work, err = remote.New(remote.Config{DB: c.WorkDB, NATS: c.WorkNATS, Logger: c.Logger})
 		if err != nil {
 			return nil, err
 		}

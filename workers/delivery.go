@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
@@ -38,7 +39,7 @@ type delivery struct {
 	expires time.Time      // it is lost then
 	isOver  bool           // the handler returns, or will at once
 	outcome remoteOutcome  // of the worker, if isOver is set by it
-	reason  RemoteEnd      // why it is over without an outcome of the worker; "": it has one
+	reason  remote.End     // why it is over without an outcome of the worker; "": it has one
 
 	// Constant after ended is closed.
 	end attempt.End
@@ -163,10 +164,10 @@ func (p *gatewayPool) check(ctx context.Context, d *delivery, begun time.Time) (
 	case d.kind.guarantee == ExactlyOnce && now.After(d.expires):
 		err = errNotTaken // no claim is recorded
 	case now.After(d.expires):
-		d.reason = RemoteUnknown
+		d.reason = remote.Unknown
 		err = fmt.Errorf("%w for %s: worker %s, session %s", errLost, p.term(), d.session.worker, d.session.id)
 	case d.timeout > 0 && now.Sub(begun) >= d.timeout:
-		d.reason = RemoteTimeout
+		d.reason = remote.Timeout
 		err = fmt.Errorf("%w after %s", ErrTimeout, d.timeout)
 	default:
 		next = time.Until(d.expires)
@@ -180,25 +181,25 @@ func (p *gatewayPool) check(ctx context.Context, d *delivery, begun time.Time) (
 }
 
 // remoteEnd returns the reason for a cause of the end of a handler's context.
-func remoteEnd(cause error) RemoteEnd {
+func remoteEnd(cause error) remote.End {
 	switch {
 	case errors.Is(cause, ErrCancelled):
-		return RemoteCancelled
+		return remote.Cancelled
 	case errors.Is(cause, ErrExpired):
-		return RemoteDeadline
+		return remote.Deadline
 	case errors.Is(cause, ErrTimeout):
-		return RemoteTimeout
+		return remote.Timeout
 	case errors.Is(cause, ErrFenced):
-		return RemoteFenced
+		return remote.Fenced
 	}
-	return RemoteUnknown
+	return remote.Unknown
 }
 
 // task returns the attempt for the answer to a worker.
-func (d *delivery) task() RemoteTask {
+func (d *delivery) task() remote.Task {
 	m := &d.job.run.Task().Message
-	t := RemoteTask{
-		RemoteAttempt: RemoteAttempt{Key: d.job.Key, Attempt: d.job.Attempt, Fence: d.fence}, Version: d.job.Version,
+	t := remote.Task{
+		AttemptRef: remote.AttemptRef{Key: d.job.Key, Attempt: d.job.Attempt, Fence: d.fence}, Version: d.job.Version,
 		Args: d.args, Priority: d.job.run.priority.Level(), AvailableAt: d.job.AvailableAt, FinishBy: m.FinishBy,
 		Timeout: d.timeout, Traceparent: d.job.Traceparent, Tracestate: d.job.Tracestate, Again: d.again,
 	}
@@ -211,12 +212,12 @@ func (d *delivery) task() RemoteTask {
 // refuse ends an attempt with an error, which its worker no longer has. The pool is locked.
 func (d *delivery) refuse(err error) {
 	o := newRemoteOutcome(nil, err)
-	d.isOver, d.outcome, d.reason = true, o, RemoteUnknown
+	d.isOver, d.outcome, d.reason = true, o, remote.Unknown
 	d.outcomes <- o
 }
 
 // running returns an attempt that is at work, or nil.
-func (p *gatewayPool) running(a RemoteAttempt) *delivery {
+func (p *gatewayPool) running(a remote.AttemptRef) *delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := p.fences[a.Fence]
@@ -228,7 +229,7 @@ func (p *gatewayPool) running(a RemoteAttempt) *delivery {
 
 // end ends an attempt, which goes on to be recorded. It returns nil if the attempt is not in memory, or has ended with
 // another outcome.
-func (p *gatewayPool) end(a RemoteAttempt, o remoteOutcome) *delivery {
+func (p *gatewayPool) end(a remote.AttemptRef, o remoteOutcome) *delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := p.fences[a.Fence]

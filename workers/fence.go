@@ -14,8 +14,9 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// fence describes an attempt that a gateway has given to a worker. Sealed, it is [RemoteAttempt].Fence: another process
-// accepts the attempt's outcome although it knows nothing else about it. Only a caller with the same name can use it.
+// fence describes an attempt that a gateway has given to a worker. Sealed, it is [remote.AttemptRef].Fence: another
+// process accepts the attempt's outcome although it knows nothing else about it. Only a caller with the same name can
+// use it.
 type fence struct {
 	ledger.Key
 	attempt    ledger.Attempt

@@ -12,34 +12,21 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
-
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// GatewayConfig configures a [Gateway].
-type GatewayConfig struct {
-	DB   *pgxpool.Pool // the primary, with the role worker. Required.
-	NATS *nats.Conn    // with the rights of a worker, see [Config].NATS. Required.
-	// Term is how long a task stays with a worker that does not report. It is also the duration of the leases. Default:
-	// 30 s.
-	Term time.Duration
-	// Logger receives warnings and errors. Default: [slog.Default].
-	Logger *slog.Logger
-}
-
-// Gateway gives tasks to workers in other processes that ask for them, such as the workers of package api over HTTP.
+// gateway gives tasks to workers in other processes that ask for them, such as the workers of package api over HTTP.
 // For each caller it is a worker, with a lease under the caller's name: the same dispatcher gives it tasks, and
 // attempts have the same fences, limits, order and retries as the attempts of a [Pool]. The worker that has asked
-// takes a handler's place: it ends the attempt with [Gateway.End].
+// takes a handler's place: it ends the attempt with [gateway.End].
 //
 // Any gateway of the same ledger accepts the outcome of an attempt, even if the process that gave it has ended: the
 // fence and the ledger are enough. It is safe for concurrent use.
-type Gateway struct {
-	config  GatewayConfig
+type gateway struct {
+	config  remote.Config
 	running context.Context // done after Stop
 	stop    context.CancelFunc
 	key     atomic.Pointer[[]byte] // of fences, once it is read
@@ -53,28 +40,38 @@ type Gateway struct {
 // maxCallers bounds the callers that work at a time: each needs a lease, and a poll of the database every second.
 const maxCallers = 1000
 
-// NewGateway returns a gateway. It does not connect to anything yet. It returns an error that names every fault.
-func NewGateway(c GatewayConfig) (*Gateway, error) {
-	if err := c.poolConfig("x").Validate(); err != nil {
+func init() {
+	remote.New = func(c remote.Config) (remote.Gateway, error) {
+		g, err := newGateway(c)
+		if err != nil {
+			return nil, err
+		}
+		return g, nil
+	}
+}
+
+// newGateway returns a gateway. It does not connect to anything yet. It returns an error that names every fault.
+func newGateway(c remote.Config) (*gateway, error) {
+	if err := poolConfig(c, "x").Validate(); err != nil {
 		return nil, err
 	}
 	c.Term = cmp.Or(c.Term, defaultLeaseTTL)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	g := &Gateway{config: c, pools: make(map[string]*gatewayPool)}
+	g := &gateway{config: c, pools: make(map[string]*gatewayPool)}
 	g.running, g.stop = context.WithCancel(context.Background())
 	return g, nil
 }
 
-func (c GatewayConfig) poolConfig(name string) Config {
+func poolConfig(c remote.Config, name string) Config {
 	return Config{DB: c.DB, NATS: c.NATS, Name: name, LeaseTTL: c.Term, Logger: c.Logger}
 }
 
 // Drain begins no further task, and ends the waits of all callers with [ErrStopping]. It returns when no task is at
 // work, but after 10 s at the latest; then the tasks that are still at work are given back. The gateway is unusable
 // afterwards.
-func (g *Gateway) Drain() {
+func (g *gateway) Drain() {
 	g.mu.Lock()
 	g.stopped = true
 	g.mu.Unlock()
@@ -83,7 +80,7 @@ func (g *Gateway) Drain() {
 }
 
 // pool returns the pool of a caller. It starts the pool of a new caller.
-func (g *Gateway) pool(caller string) (*gatewayPool, error) {
+func (g *gateway) pool(caller string) (*gatewayPool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch p := g.pools[caller]; {
@@ -112,70 +109,10 @@ func (g *Gateway) pool(caller string) (*gatewayPool, error) {
 }
 
 // existing returns the pool of a caller, or nil.
-func (g *Gateway) existing(caller string) *gatewayPool {
+func (g *gateway) existing(caller string) *gatewayPool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.pools[caller]
-}
-
-// RemoteAsk is the request of a worker for tasks.
-type RemoteAsk struct {
-	Worker    string        // a name for people
-	Session   string        // identifies the process
-	Kinds     []ledger.Kind // of the tasks
-	Guarantee Guarantee     // of all kinds
-	Limit     int           // number of tasks
-	Wait      time.Duration // for the first task
-	Received  string        // RemoteAnswer.Batch of the last answer that the worker has read
-	Timeout   time.Duration // of an attempt
-}
-
-// RemoteAnswer contains the tasks for a worker.
-type RemoteAnswer struct {
-	Batch string // for RemoteAsk.Received
-	Tasks []RemoteTask
-}
-
-// RemoteTask is an attempt that a worker was given. Fence identifies it, and is "" for a task that the worker begins
-// with taskledger.claim.
-type RemoteTask struct {
-	RemoteAttempt
-	Version                 ledger.Version // of the event that made the task available
-	Args                    []byte
-	Priority                ledger.Priority
-	AvailableAt             time.Time
-	FinishBy                time.Time // zero: no deadline
-	Timeout                 time.Duration
-	Traceparent, Tracestate string
-	Again                   bool // it was given before, in an answer that may be lost
-}
-
-// RemoteAttempt identifies an attempt.
-type RemoteAttempt struct {
-	ledger.Key
-	Attempt ledger.Attempt
-	Fence   string
-}
-
-// RemoteError is the error of a handler in another process. Retry is the policy for a task without its own, or nil.
-type RemoteError struct {
-	Message, Type, Stack string
-	Retry                *ledger.RetryPolicy
-}
-
-func (e *RemoteError) Error() string { return e.Message }
-
-// AttemptEndedError reports that an attempt has ended otherwise, or never was the caller's.
-type AttemptEndedError struct {
-	ledger.Key
-	Attempt ledger.Attempt
-	State   ledger.State // of the task
-	Version ledger.Version
-}
-
-func (e *AttemptEndedError) Error() string {
-	return fmt.Sprintf("attempt %d at task %s has ended otherwise, or is not the caller's: the task is %s, version %d",
-		e.Attempt, e.Key, e.State, e.Version)
 }
 
 // errReleased, errNotTaken and errLost end attempts of a gateway.
@@ -187,10 +124,10 @@ var (
 
 // Ask returns tasks for a worker of a caller, as soon as there is one. It returns none if the time is up, ctx is done,
 // or another call of the session has begun. It returns a [*GuaranteeError], [ErrStopping], and errors of the database.
-func (g *Gateway) Ask(ctx context.Context, caller string, a RemoteAsk) (RemoteAnswer, error) {
+func (g *gateway) Ask(ctx context.Context, caller string, a remote.Ask) (remote.Answer, error) {
 	received, err := parseBatches(a.Received)
 	if err != nil {
-		return RemoteAnswer{}, err
+		return remote.Answer{}, err
 	}
 	for {
 		_, err := g.fenceKey(ctx)
@@ -199,9 +136,9 @@ func (g *Gateway) Ask(ctx context.Context, caller string, a RemoteAsk) (RemoteAn
 			p, err = g.pool(caller)
 		}
 		if err == nil {
-			err = p.handle(a.Kinds, a.Guarantee)
+			err = p.handle(a.Kinds, Guarantee(a.Guarantee))
 		}
-		var answer RemoteAnswer
+		var answer remote.Answer
 		if err == nil {
 			answer, err = p.ask(ctx, a, received)
 		}
@@ -212,25 +149,10 @@ func (g *Gateway) Ask(ctx context.Context, caller string, a RemoteAsk) (RemoteAn
 	}
 }
 
-// RemoteOutcome is how a worker ends an attempt: with a result if Err is nil, else as a [Pool] ends the attempt of a
-// handler that returns Err.
-type RemoteOutcome struct {
-	RemoteAttempt
-	Result json.RawMessage
-	Err    error
-}
-
-// RemoteState is the state of a task once the outcome of its attempt is committed, or an error: an
-// [*AttemptEndedError], a [*ledger.InvalidError] for the result, [ledger.ErrUnknownTask], or one of the database.
-type RemoteState struct {
-	State ledger.State
-	Err   error
-}
-
 // End ends attempts, and returns the state of each task once the outcomes are committed. The same outcomes again have
 // the same states.
-func (g *Gateway) End(ctx context.Context, caller string, outcomes ...RemoteOutcome) []RemoteState {
-	states := make([]RemoteState, len(outcomes))
+func (g *gateway) End(ctx context.Context, caller string, outcomes ...remote.Outcome) []remote.State {
+	states := make([]remote.State, len(outcomes))
 	ended := make([]*delivery, len(outcomes))
 	p := g.existing(caller)
 	for i, o := range outcomes {
@@ -241,7 +163,7 @@ func (g *Gateway) End(ctx context.Context, caller string, outcomes ...RemoteOutc
 			rule := "must be JSON that nests at most 512 levels deep"
 			states[i].Err = &ledger.InvalidError{Field: "result", Rule: rule}
 		} else if p != nil {
-			ended[i] = p.end(o.RemoteAttempt, newRemoteOutcome(o.Result, o.Err))
+			ended[i] = p.end(o.AttemptRef, newRemoteOutcome(o.Result, o.Err))
 		}
 	}
 	for i := range outcomes {
@@ -251,16 +173,16 @@ func (g *Gateway) End(ctx context.Context, caller string, outcomes ...RemoteOutc
 	}
 	g.endElsewhere(ctx, caller, outcomes, states)
 	for i, o := range outcomes {
-		if states[i] == (RemoteState{}) {
-			states[i].State, states[i].Err = g.find(ctx, caller, o.RemoteAttempt, o.Result, o.Err)
+		if states[i] == (remote.State{}) {
+			states[i].State, states[i].Err = g.find(ctx, caller, o.AttemptRef, o.Result, o.Err)
 		}
 	}
 	return states
 }
 
 // find answers a repeated call whose attempt is not in memory any more, from the ledger.
-func (g *Gateway) find(
-	ctx context.Context, caller string, a RemoteAttempt, result json.RawMessage, err error,
+func (g *gateway) find(
+	ctx context.Context, caller string, a remote.AttemptRef, result json.RawMessage, err error,
 ) (ledger.State, error) {
 	t, loadErr := ledger.Load(ctx, g.config.DB, a.Key)
 	if loadErr != nil {
@@ -276,11 +198,11 @@ func (g *Gateway) find(
 			return t.State, loadErr
 		}
 	}
-	return "", &AttemptEndedError{Key: a.Key, Attempt: a.Attempt, State: t.State, Version: t.Version}
+	return "", &remote.EndedError{Key: a.Key, Attempt: a.Attempt, State: t.State, Version: t.Version}
 }
 
 // isRecorded reports whether an attempt of the task's current run has ended with an outcome.
-func (g *Gateway) isRecorded(
+func (g *gateway) isRecorded(
 	ctx context.Context, f fence, t ledger.Task, result json.RawMessage, outcome error,
 ) (bool, error) {
 	all, err := g.read(ctx, []fence{f})
@@ -293,12 +215,12 @@ func (g *Gateway) isRecorded(
 		newest[0].Actor != f.worker {
 		return false, err
 	}
-	var remote *RemoteError
+	var reported *remote.Error
 	switch e := newest[0]; {
 	case e.Type == ledger.EventSucceeded:
 		return outcome == nil && isSameJSON(t.Result, result), nil
-	case errors.As(outcome, &remote):
-		return e.ErrorText() == printable.Storable(remote.Message, attempt.MaxMessage), nil
+	case errors.As(outcome, &reported):
+		return e.ErrorText() == printable.Storable(reported.Message, attempt.MaxMessage), nil
 	}
 	return false, nil
 }
@@ -320,9 +242,9 @@ func canonical(text json.RawMessage) []byte {
 	return out
 }
 
-// Progress reports how far an attempt is, as [Job.Progress] does. It returns an [*AttemptEndedError], and a
+// Progress reports how far an attempt is, as [Job.Progress] does. It returns an [*remote.EndedError], and a
 // [*ledger.InvalidError] for a report that is too large.
-func (g *Gateway) Progress(ctx context.Context, caller string, a RemoteAttempt, report json.RawMessage) error {
+func (g *gateway) Progress(ctx context.Context, caller string, a remote.AttemptRef, report json.RawMessage) error {
 	if p := g.existing(caller); p != nil {
 		if d := p.running(a); d != nil {
 			return d.job.Progress(report)
@@ -336,31 +258,12 @@ func (g *Gateway) Progress(ctx context.Context, caller string, a RemoteAttempt, 
 	if err != nil {
 		return err
 	}
-	return &AttemptEndedError{Key: a.Key, Attempt: a.Attempt, State: t.State, Version: t.Version}
-}
-
-// RemoteEnd is why an attempt has ended without an outcome of its worker.
-type RemoteEnd string
-
-// The ends.
-const (
-	RemoteCancelled RemoteEnd = "cancelled"
-	RemoteTimeout   RemoteEnd = "timeout"
-	RemoteDeadline  RemoteEnd = "deadline"
-	RemoteFenced    RemoteEnd = "fenced"
-	RemoteUnknown   RemoteEnd = "unknown" // the session does not have it
-)
-
-// RemoteEnded is an attempt that is over.
-type RemoteEnded struct {
-	ledger.Key // zero: unknown
-	Fence      string
-	Reason     RemoteEnd
+	return &remote.EndedError{Key: a.Key, Attempt: a.Attempt, State: t.State, Version: t.Version}
 }
 
 // Heartbeat renews the tasks that a session holds, and returns the finished ones.
-func (g *Gateway) Heartbeat(ctx context.Context, caller, session string, fences []string) []RemoteEnded {
-	var ended []RemoteEnded
+func (g *gateway) Heartbeat(ctx context.Context, caller, session string, fences []string) []remote.Ended {
+	var ended []remote.Ended
 	if p := g.existing(caller); p != nil {
 		ended, fences = p.heartbeat(session, fences)
 	}
@@ -369,7 +272,7 @@ func (g *Gateway) Heartbeat(ctx context.Context, caller, session string, fences 
 
 // Live renews the tasks that a session holds, and returns the fences of tasks that are not over, whatever has ended the
 // others.
-func (g *Gateway) Live(caller, session string, fences []string) []string {
+func (g *gateway) Live(caller, session string, fences []string) []string {
 	p := g.existing(caller)
 	if p == nil {
 		return nil
@@ -379,11 +282,11 @@ func (g *Gateway) Live(caller, session string, fences []string) []string {
 }
 
 // Term returns how long a task stays with a worker that does not report.
-func (g *Gateway) Term() time.Duration { return g.config.Term }
+func (g *gateway) Term() time.Duration { return g.config.Term }
 
 // Release gives back tasks of a session, or all if fences is nil: then the session ends. It returns their number once
 // that is recorded.
-func (g *Gateway) Release(ctx context.Context, caller, session string, fences []string) (int, error) {
+func (g *gateway) Release(ctx context.Context, caller, session string, fences []string) (int, error) {
 	var released []*delivery
 	if p := g.existing(caller); p != nil {
 		released, fences = p.release(session, fences)

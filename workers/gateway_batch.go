@@ -8,8 +8,8 @@ import (
 )
 
 // batches lists the last answers with tasks that a worker has read, the newest first: at most one of each process that
-// gives it tasks. Its text is [RemoteAnswer].Batch. The worker returns the text of the last answer that it has read, so
-// that each process knows which of its own answers were lost.
+// gives it tasks. Its text is [remote.Answer].Batch. The worker returns the text of the last answer that it has read,
+// so that each process knows which of its own answers were lost.
 type batches []batchOf
 
 // batchOf is an answer of a process.

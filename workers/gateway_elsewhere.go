@@ -12,6 +12,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
@@ -33,7 +34,7 @@ const codeEnded = "TL001"
 const maxElsewhereRaces = 5
 
 // fenceKey returns the key of fences.
-func (g *Gateway) fenceKey(ctx context.Context) ([]byte, error) {
+func (g *gateway) fenceKey(ctx context.Context) ([]byte, error) {
 	if key := g.key.Load(); key != nil {
 		return *key, nil
 	}
@@ -46,7 +47,7 @@ func (g *Gateway) fenceKey(ctx context.Context) ([]byte, error) {
 }
 
 // openAll returns the fences of texts by their place, without the invalid ones.
-func (g *Gateway) openAll(ctx context.Context, caller string, sealed []string) (map[int]fence, error) {
+func (g *gateway) openAll(ctx context.Context, caller string, sealed []string) (map[int]fence, error) {
 	if len(sealed) == 0 {
 		return nil, nil
 	}
@@ -65,10 +66,10 @@ func (g *Gateway) openAll(ctx context.Context, caller string, sealed []string) (
 
 // endElsewhere ends attempts that this process does not have, and sets their states. It leaves out attempts that cannot
 // be ended any more.
-func (g *Gateway) endElsewhere(ctx context.Context, caller string, outcomes []RemoteOutcome, states []RemoteState) {
+func (g *gateway) endElsewhere(ctx context.Context, caller string, outcomes []remote.Outcome, states []remote.State) {
 	sealed := make([]string, len(outcomes))
 	for i, o := range outcomes {
-		if states[i] == (RemoteState{}) {
+		if states[i] == (remote.State{}) {
 			sealed[i] = o.Fence
 		}
 	}
@@ -91,7 +92,7 @@ func (g *Gateway) endElsewhere(ctx context.Context, caller string, outcomes []Re
 	}
 	if err != nil {
 		for i := range sealed {
-			if sealed[i] != "" && states[i] == (RemoteState{}) {
+			if sealed[i] != "" && states[i] == (remote.State{}) {
 				states[i].Err = err
 			}
 		}
@@ -104,8 +105,8 @@ func (g *Gateway) endElsewhere(ctx context.Context, caller string, outcomes []Re
 
 // finishElsewhere records successes together. Where a success is recorded, or never can be, it sets the state and
 // removes the success from open. Others append to the rest meanwhile.
-func (g *Gateway) finishElsewhere(ctx context.Context, open map[int]fence, finished []int, fences []fence,
-	outcomes []RemoteOutcome, states []RemoteState,
+func (g *gateway) finishElsewhere(ctx context.Context, open map[int]fence, finished []int, fences []fence,
+	outcomes []remote.Outcome, states []remote.State,
 ) error {
 	all, err := g.read(ctx, fences)
 	if err != nil {
@@ -143,7 +144,7 @@ func isEndable(err error) bool {
 }
 
 // endOne ends an attempt. It returns "" without an error if the attempt has ended already.
-func (g *Gateway) endOne(ctx context.Context, f fence, o RemoteOutcome) (state ledger.State, err error) {
+func (g *gateway) endOne(ctx context.Context, f fence, o remote.Outcome) (state ledger.State, err error) {
 	for range maxElsewhereRaces {
 		var version ledger.Version
 		version, err = g.versionOf(ctx, f)
@@ -162,7 +163,7 @@ func (g *Gateway) endOne(ctx context.Context, f fence, o RemoteOutcome) (state l
 
 // versionOf returns the version of the last event of an attempt, 0 if it has ended. It records its start, if that is
 // not recorded yet.
-func (g *Gateway) versionOf(ctx context.Context, f fence) (ledger.Version, error) {
+func (g *gateway) versionOf(ctx context.Context, f fence) (ledger.Version, error) {
 	all, err := g.read(ctx, []fence{f})
 	if err != nil {
 		return 0, err
@@ -190,8 +191,8 @@ func (f fence) succeeded(after ledger.Version, result json.RawMessage) ledger.Ap
 }
 
 // append appends the outcome of an attempt after its last event, by the rules of the attempts of this process.
-func (g *Gateway) append(
-	ctx context.Context, f fence, after ledger.Version, o RemoteOutcome,
+func (g *gateway) append(
+	ctx context.Context, f fence, after ledger.Version, o remote.Outcome,
 ) (state ledger.State, err error) {
 	d := attempt.Decision{}
 	if o.Err != nil {
@@ -251,7 +252,7 @@ func explainEnd(f fence, err error) error {
 }
 
 // cut ends an attempt whose time is up, as the process that gave it does. The second of them has no effect.
-func (g *Gateway) cut(ctx context.Context, f fence) {
+func (g *gateway) cut(ctx context.Context, f fence) {
 	version, err := g.versionOf(ctx, f)
 	if err != nil || version == 0 {
 		return
@@ -263,7 +264,7 @@ func (g *Gateway) cut(ctx context.Context, f fence) {
 		})
 	} else {
 		late := fmt.Errorf("%w after %s", ErrTimeout, f.until.Sub(f.begun))
-		_, err = g.append(ctx, f, version, RemoteOutcome{Err: late})
+		_, err = g.append(ctx, f, version, remote.Outcome{Err: late})
 	}
 	if err != nil && !ledger.IsConflict(err) && pgerr.Code(err) != codeEnded {
 		g.config.Logger.WarnContext(ctx, "cannot end an attempt whose time is up", "task", f.Key.String(), "error", err)

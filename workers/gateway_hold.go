@@ -12,6 +12,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
@@ -33,7 +34,7 @@ type elsewhere struct {
 }
 
 // read reads the last events of tasks.
-func (g *Gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error) {
+func (g *gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error) {
 	all := make([]elsewhere, len(fences))
 	var kinds, ids, names, offered pgarray.Builder
 	for i, f := range fences {
@@ -82,28 +83,28 @@ func (e elsewhere) isNext() bool {
 }
 
 // end returns why the attempt is over, "" if it is not. isOwn: its worker has ended it.
-func (e elsewhere) end() (reason RemoteEnd, isOwn bool) {
+func (e elsewhere) end() (reason remote.End, isOwn bool) {
 	isOwn = e.number == e.attempt && e.actor == e.worker && e.isOfRun()
 	switch {
 	case !e.isFound:
-		return RemoteUnknown, false
+		return remote.Unknown, false
 	case e.last == ledger.EventCancelled:
-		return RemoteCancelled, false
+		return remote.Cancelled, false
 	case e.last == ledger.EventExpired:
-		return RemoteDeadline, false
+		return remote.Deadline, false
 	case e.fence.isOver() && e.isDeadline:
-		return RemoteDeadline, false
+		return remote.Deadline, false
 	case e.fence.isOver():
-		return RemoteTimeout, false
+		return remote.Timeout, false
 	case e.runs(), e.isNext():
 		return "", false
 	}
-	return RemoteFenced, isOwn
+	return remote.Fenced, isOwn
 }
 
 // holdElsewhere renews attempts of a session that this process does not have. It returns finished ones.
-func (g *Gateway) holdElsewhere(ctx context.Context, caller, session string, sealed []string) []RemoteEnded {
-	var ended []RemoteEnded
+func (g *gateway) holdElsewhere(ctx context.Context, caller, session string, sealed []string) []remote.Ended {
+	var ended []remote.Ended
 	open, err := g.openAll(ctx, caller, sealed)
 	var fences []fence
 	var texts []string
@@ -111,7 +112,7 @@ func (g *Gateway) holdElsewhere(ctx context.Context, caller, session string, sea
 		if f, ok := open[i]; ok && f.session == sessionHash(session) {
 			fences, texts = append(fences, f), append(texts, text)
 		} else if err == nil {
-			ended = append(ended, RemoteEnded{Fence: text, Reason: RemoteUnknown})
+			ended = append(ended, remote.Ended{Fence: text, Reason: remote.Unknown})
 		}
 	}
 	if len(fences) == 0 {
@@ -132,8 +133,8 @@ func (g *Gateway) holdElsewhere(ctx context.Context, caller, session string, sea
 				stale = append(stale, e.worker)
 			}
 		case !isOwn:
-			ended = append(ended, RemoteEnded{Key: e.Key, Fence: texts[i], Reason: reason})
-			if reason == RemoteTimeout || reason == RemoteDeadline {
+			ended = append(ended, remote.Ended{Key: e.Key, Fence: texts[i], Reason: reason})
+			if reason == remote.Timeout || reason == remote.Deadline {
 				g.cut(ctx, e.fence)
 			}
 		}
@@ -151,7 +152,7 @@ func (g *Gateway) holdElsewhere(ctx context.Context, caller, session string, sea
 }
 
 // releaseElsewhere gives back attempts of a session that this process does not have, and returns their number.
-func (g *Gateway) releaseElsewhere(ctx context.Context, caller, session string, sealed []string) (int, error) {
+func (g *gateway) releaseElsewhere(ctx context.Context, caller, session string, sealed []string) (int, error) {
 	open, err := g.openAll(ctx, caller, sealed)
 	if err != nil {
 		return 0, err
@@ -165,7 +166,7 @@ func (g *Gateway) releaseElsewhere(ctx context.Context, caller, session string, 
 		if f.isOnce { // its handler may have begun
 			given = fmt.Errorf("%w how it ended, and has given it back", errLost)
 		}
-		state, err := g.endOne(ctx, f, RemoteOutcome{Err: given})
+		state, err := g.endOne(ctx, f, remote.Outcome{Err: given})
 		if err != nil {
 			return n, err
 		}
@@ -179,8 +180,8 @@ func (g *Gateway) releaseElsewhere(ctx context.Context, caller, session string, 
 // progressElsewhere reports how far an attempt is that this process does not have, and reports whether it is at work.
 // While the process that gave it is alive, the report is only published: an event of another process would fence the
 // attempt there.
-func (g *Gateway) progressElsewhere(
-	ctx context.Context, caller string, a RemoteAttempt, report json.RawMessage,
+func (g *gateway) progressElsewhere(
+	ctx context.Context, caller string, a remote.AttemptRef, report json.RawMessage,
 ) (bool, error) {
 	text, err := marshal("progress", report)
 	if err != nil {

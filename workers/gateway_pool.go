@@ -25,7 +25,7 @@ var errPoolEnded = errors.New("the worker of the caller has ended")
 // gatewayPool is the worker of a caller of a gateway. It is safe for concurrent use.
 type gatewayPool struct {
 	// Constant.
-	gateway *Gateway
+	gateway *gateway
 	pool    *Pool
 	process string        // identifies it among the gateways of a caller
 	ended   chan struct{} // closed when run has returned
@@ -44,8 +44,8 @@ type gatewayPool struct {
 	slots    int                  // over all kinds, as set last
 }
 
-func (g *Gateway) newPool(caller string) (*gatewayPool, error) {
-	pool, err := New(g.config.poolConfig(caller))
+func (g *gateway) newPool(caller string) (*gatewayPool, error) {
+	pool, err := New(poolConfig(g.config, caller))
 	if err != nil {
 		return nil, err
 	}

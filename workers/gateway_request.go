@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"context"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/remote"
 )
 
 // remoteRequest is a request that waits for tasks. The mutex of the pool guards it.
@@ -26,10 +28,10 @@ func (r *remoteRequest) signal() {
 }
 
 // ask returns tasks for a request.
-func (p *gatewayPool) ask(ctx context.Context, a RemoteAsk, received batches) (RemoteAnswer, error) {
+func (p *gatewayPool) ask(ctx context.Context, a remote.Ask, received batches) (remote.Answer, error) {
 	r, err := p.begin(a, received)
 	if err != nil {
-		return RemoteAnswer{}, err
+		return remote.Answer{}, err
 	}
 	timeUp := time.NewTimer(a.Wait)
 	defer timeUp.Stop()
@@ -50,7 +52,7 @@ func (p *gatewayPool) ask(ctx context.Context, a RemoteAsk, received batches) (R
 }
 
 // begin adds a request, and gives it the tasks of answers that may be lost.
-func (p *gatewayPool) begin(a RemoteAsk, received batches) (*remoteRequest, error) {
+func (p *gatewayPool) begin(a remote.Ask, received batches) (*remoteRequest, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isEnded {
@@ -195,15 +197,15 @@ func (p *gatewayPool) mayGrow(r *remoteRequest) bool {
 }
 
 // answer ends a request.
-func (p *gatewayPool) answer(r *remoteRequest) (RemoteAnswer, error) {
+func (p *gatewayPool) answer(r *remoteRequest) (remote.Answer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := r.session
 	if r.isEnded && p.isEnded && len(r.got) == 0 {
-		return RemoteAnswer{}, p.endError()
+		return remote.Answer{}, p.endError()
 	}
 	p.close(r)
-	answer := RemoteAnswer{Batch: r.received.String()}
+	answer := remote.Answer{Batch: r.received.String()}
 	if len(r.got) > 0 {
 		answer.Batch = r.received.with(batchOf{p.process, s.batch})
 	}

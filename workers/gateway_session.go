@@ -3,6 +3,8 @@ package workers
 import (
 	"fmt"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/remote"
 )
 
 // remoteSession is a process of a worker. The mutex of the pool guards it.
@@ -23,7 +25,7 @@ type remoteBatch struct {
 
 // heartbeat renews the tasks of a session. It returns finished ones, and the fences of tasks that it does not
 // have.
-func (p *gatewayPool) heartbeat(session string, fences []string) (ended []RemoteEnded, unknown []string) {
+func (p *gatewayPool) heartbeat(session string, fences []string) (ended []remote.Ended, unknown []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -39,11 +41,11 @@ func (p *gatewayPool) heartbeat(session string, fences []string) (ended []Remote
 		case d == nil:
 			unknown = append(unknown, f)
 		case d.session.id != session:
-			ended = append(ended, RemoteEnded{Fence: f, Reason: RemoteUnknown})
+			ended = append(ended, remote.Ended{Fence: f, Reason: remote.Unknown})
 		case !d.isOver:
 			d.expires = now.Add(p.term())
 		case d.reason != "":
-			ended = append(ended, RemoteEnded{Key: d.job.Key, Fence: f, Reason: d.reason})
+			ended = append(ended, remote.Ended{Key: d.job.Key, Fence: f, Reason: d.reason})
 		}
 	}
 	return ended, unknown

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
@@ -132,7 +133,7 @@ func (vocabulary) Decide(err error) attempt.Decision {
 		permanent *permanentError
 		retry     *retryError
 		safe      *safeToRetryError
-		remote    *RemoteError
+		reported  *remote.Error
 	)
 	isSnooze, isDiscard, isPermanent := errors.As(err, &snooze), errors.As(err, &discard), errors.As(err, &permanent)
 	d := attempt.Decision{
@@ -142,8 +143,8 @@ func (vocabulary) Decide(err error) attempt.Decision {
 	if d.HasRetry {
 		d.In, d.At = retry.In, retry.At
 	}
-	if errors.As(err, &remote) {
-		d.Retry = remote.Retry
+	if errors.As(err, &reported) {
+		d.Retry = reported.Retry
 	}
 	switch {
 	case errors.Is(err, errNotTaken):
@@ -173,9 +174,9 @@ func (vocabulary) Describe(err error) (errorType, stack string) {
 	if errors.As(err, &panicked) {
 		return fmt.Sprintf("panic(%T)", panicked.Value), string(panicked.Stack)
 	}
-	var remote *RemoteError
-	if errors.As(err, &remote) {
-		return remote.Type, remote.Stack
+	var reported *remote.Error
+	if errors.As(err, &reported) {
+		return reported.Type, reported.Stack
 	}
 	for {
 		inner := errors.Unwrap(err)

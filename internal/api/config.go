@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/health"
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
 )
 
 // Limits that no configuration changes.
@@ -52,7 +52,7 @@ type Config struct {
 	Waiter ledger.Waiter
 	// Work gives tasks to workers that ask by POST /v1/work. The handler does not drain it. Default: these calls are
 	// refused.
-	Work *workers.Gateway
+	Work remote.Gateway
 
 	// Archived reads an archived task with its events from the files of the archive. Default: a request for one is
 	// answered with where its events are.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
@@ -83,7 +84,7 @@ func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) er
 // heartbeatEvery returns the time between two heartbeats in seconds.
 func (h *Handler) heartbeatEvery() float64 { return h.config.Work.Term().Seconds() / 3 }
 
-func workTask(t workers.RemoteTask) wire.Task {
+func workTask(t remote.Task) wire.Task {
 	task := wire.Task{
 		Kind: t.Kind, BizID: t.BizID, Version: t.Version, Attempt: t.Attempt, Fence: t.Fence, Priority: t.Priority,
 		AvailableAt: t.AvailableAt, FinishBy: t.FinishBy, Timeout: t.Timeout.Seconds(),
@@ -98,9 +99,9 @@ func workTask(t workers.RemoteTask) wire.Task {
 }
 
 // ask checks a request for tasks, and adds the defaults.
-func (c *caller) ask(a wire.Ask) (workers.RemoteAsk, error) {
-	ask := workers.RemoteAsk{Worker: a.Worker, Session: a.Session, Kinds: a.Kinds,
-		Guarantee: workers.Guarantee(a.Guarantee), Limit: a.Limit, Wait: workWait, Received: a.Received,
+func (c *caller) ask(a wire.Ask) (remote.Ask, error) {
+	ask := remote.Ask{Worker: a.Worker, Session: a.Session, Kinds: a.Kinds,
+		Guarantee: string(a.Guarantee), Limit: a.Limit, Wait: workWait, Received: a.Received,
 		Timeout: workTimeout}
 	if err := checkProtocol(wire.Protocol, a.Protocol); err != nil {
 		return ask, err
@@ -119,9 +120,9 @@ func (c *caller) ask(a wire.Ask) (workers.RemoteAsk, error) {
 			return ask, err
 		}
 	}
-	switch ask.Guarantee {
+	switch workers.Guarantee(ask.Guarantee) {
 	case "":
-		ask.Guarantee = workers.AtLeastOnce
+		ask.Guarantee = string(workers.AtLeastOnce)
 	case workers.AtLeastOnce, workers.AtMostOnce, workers.ExactlyOnce:
 	default:
 		return ask, invalid("guarantee", "must be at least once, at most once or exactly once")
@@ -195,9 +196,9 @@ func checkSession(session string) error {
 }
 
 // attempt checks the attempt of a call.
-func (c *caller) attempt(a wire.AttemptRef) (workers.RemoteAttempt, error) {
+func (c *caller) attempt(a wire.AttemptRef) (remote.AttemptRef, error) {
 	k := ledger.Key{Kind: a.Kind, BizID: a.BizID}
-	checked := workers.RemoteAttempt{Key: k, Attempt: a.Attempt, Fence: a.Fence}
+	checked := remote.AttemptRef{Key: k, Attempt: a.Attempt, Fence: a.Fence}
 	if err := k.ValidateStored(); err != nil {
 		return checked, err
 	}
@@ -256,13 +257,13 @@ func (h *Handler) postFinish(w http.ResponseWriter, r *http.Request, c *caller) 
 	if body.AttemptRef != (wire.AttemptRef{}) || body.Result != nil || len(body.Tasks) > maxAsked {
 		return invalid("tasks", "must be at most %d attempts, without the members of one attempt", maxAsked)
 	}
-	outcomes := make([]workers.RemoteOutcome, len(body.Tasks))
+	outcomes := make([]remote.Outcome, len(body.Tasks))
 	for i, t := range body.Tasks {
 		a, err := c.attempt(t.AttemptRef)
 		if err != nil {
 			return withIndex(err, i)
 		}
-		outcomes[i] = workers.RemoteOutcome{RemoteAttempt: a, Result: resultOf(t)}
+		outcomes[i] = remote.Outcome{AttemptRef: a, Result: resultOf(t)}
 	}
 	answer := wire.Tasks[wire.Finished[client.Problem]]{Tasks: make([]wire.Finished[client.Problem], len(outcomes))}
 	for i, s := range h.config.Work.End(r.Context(), c.name, outcomes...) {
@@ -305,7 +306,7 @@ func (h *Handler) end(
 		return err
 	}
 	ended := h.config.Work.End(r.Context(), c.name,
-		workers.RemoteOutcome{RemoteAttempt: a, Result: result, Err: failure})[0]
+		remote.Outcome{AttemptRef: a, Result: result, Err: failure})[0]
 	if ended.Err != nil {
 		return workProblem(ended.Err)
 	}
@@ -321,15 +322,15 @@ func (h *Handler) postFail(w http.ResponseWriter, r *http.Request, c *caller) er
 	if body.Error == "" {
 		return invalid("error", "must be the text of the error")
 	}
-	remote := &workers.RemoteError{Message: body.Error, Type: body.ErrorType, Stack: body.Stack}
+	reported := &remote.Error{Message: body.Error, Type: body.ErrorType, Stack: body.Stack}
 	if len(body.Retry) > 0 && string(body.Retry) != "null" {
 		policy, err := ledger.ParseRetryPolicy(body.Retry)
 		if err != nil {
 			return invalid("retry", "%s", err)
 		}
-		remote.Retry = &policy
+		reported.Retry = &policy
 	}
-	var failure error = remote
+	var failure error = reported
 	if body.RetryIn != nil {
 		if body.Permanent {
 			return invalid("retry_in", "must not be set together with permanent")
@@ -407,7 +408,7 @@ func (h *Handler) postRelease(w http.ResponseWriter, r *http.Request, c *caller)
 
 // workProblem returns the problem of an error of the gateway.
 func workProblem(err error) error {
-	var ended *workers.AttemptEndedError
+	var ended *remote.EndedError
 	var guarantee *workers.GuaranteeError
 	switch {
 	case errors.As(err, &ended):

@@ -14,11 +14,11 @@ import (
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers"
 )
 
 // workServer is an API that gives out work.
@@ -26,7 +26,7 @@ type workServer struct {
 	*server
 	nats       string // address of the NATS server
 	natsServer *natsserver.Server
-	work       *workers.Gateway
+	work       remote.Gateway
 }
 
 // term is the time after which a worker that does not report is lost. Tests wait for it.
@@ -56,7 +56,7 @@ func serveMoreWork(t testing.TB, db *pgxpool.Pool, nats string, term time.Durati
 	}
 	t.Cleanup(nc.Close)
 	log := slog.New(slog.NewTextHandler(logWriter{t}, nil))
-	work, err := workers.NewGateway(workers.GatewayConfig{DB: widerPool(t, db, 8), NATS: nc, Term: term, Logger: log})
+	work, err := remote.New(remote.Config{DB: widerPool(t, db, 8), NATS: nc, Term: term, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

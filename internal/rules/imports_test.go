@@ -28,6 +28,7 @@ var rules = []rule{
 			"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
 			"/internal/health", "/internal/probe", "/metrics", "/internal/webhooks", "/internal/alarm",
 			"/internal/api", "/internal/archive", "/internal/console", "/internal/relays",
+			"/internal/remote",
 			"/internal/archiver", "/internal/seal/...", "/internal/broker", "/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
 		reason: "the other door: it puts the services together, and no package of the library imports it",
@@ -105,6 +106,10 @@ var rules = []rule{
 		reason: "the users' tests need a database and not our broker",
 	},
 	{
+		pkg: "/internal/remote", may: []string{"/ledger", pgx, nats},
+		reason: "what the HTTP API and pushes call: package workers, which is the gateway, stores the function there",
+	},
+	{
 		pkg: "/internal/replay", may: []string{"/ledger", pgx, nats},
 		reason: "what a command calls: package outbox, which encodes messages, stores the function there",
 	},
@@ -129,7 +134,7 @@ var rules = []rule{
 			"/internal/pgquery", "/internal/lists",
 			"/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
 			"/internal/strictjson",
-			"/internal/fault", pgx, nats, xSync},
+			"/internal/fault", "/internal/remote", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
@@ -328,7 +333,8 @@ var rules = []rule{
 			"/outbox", "/projector", "/workers", "/internal/operator",
 			"/internal/durably", "/internal/eventrows",
 			"/internal/loop", "/internal/nextrun", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
-			"/internal/printable", "/internal/reserved", "/internal/strictjson", "/internal/wire", pgx, nats},
+			"/internal/printable", "/internal/remote", "/internal/reserved", "/internal/strictjson",
+			"/internal/wire", pgx, nats},
 		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
 	},
 	{
@@ -366,7 +372,8 @@ var rules = []rule{
 		pkg: "/internal/webhooks",
 		may: []string{"/internal/subscribers", "/ledger", "/outbox", "/workers", "/internal/lists",
 			"/internal/loop", "/internal/pgarray",
-			"/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret",
+			"/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/remote", "/internal/reserved",
+			"/internal/secret",
 			"/internal/settings", "/internal/signature", pgx, nats},
 		reason: "a subscriber whose deliveries are tasks: it is above both, as a program of users",
 	},

@@ -22,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/post"
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -33,7 +34,7 @@ var pausePushedSQL string
 type PusherConfig struct {
 	DB *pgxpool.Pool // the primary. Required.
 	// Work gives the tasks. With the gateway of the HTTP API, a server can end an accepted task by its calls. Required.
-	Work *workers.Gateway
+	Work remote.Gateway
 	File PushFile // Required.
 	// Logger logs outages. Default: [slog.Default].
 	Logger *slog.Logger
@@ -117,8 +118,9 @@ func (k *pushedKind) run(ctx context.Context) {
 	defer k.endAll()
 	defer k.requests.Wait()
 	work := k.pusher.config.Work
-	ask := workers.RemoteAsk{
-		Worker: "push", Session: k.session, Kinds: []ledger.Kind{k.Kind}, Guarantee: workers.AtLeastOnce, Wait: askFor,
+	ask := remote.Ask{
+		Worker: "push", Session: k.session, Kinds: []ledger.Kind{k.Kind},
+		Guarantee: string(workers.AtLeastOnce), Wait: askFor,
 		Timeout: time.Duration(k.AcceptedFor) + time.Duration(k.Timeout) + grace, // see accept
 	}
 	for ctx.Err() == nil {
@@ -198,7 +200,7 @@ func (k *pushedKind) endAll() {
 }
 
 // accept lets an attempt continue that its server has accepted, for at most AcceptedFor.
-func (k *pushedKind) accept(t workers.RemoteTask) {
+func (k *pushedKind) accept(t remote.Task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	stop, isHeld := k.held[t.Fence]
@@ -208,13 +210,13 @@ func (k *pushedKind) accept(t workers.RemoteTask) {
 	limit := time.Duration(k.AcceptedFor)
 	timer := time.AfterFunc(limit, func() {
 		late := fmt.Errorf("%w %s after the answer 202", workers.ErrTimeout, limit)
-		k.conclude(context.Background(), workers.RemoteOutcome{RemoteAttempt: t.RemoteAttempt, Err: k.failure(t, late)})
+		k.conclude(context.Background(), remote.Outcome{AttemptRef: t.AttemptRef, Err: k.failure(t, late)})
 	})
 	k.held[t.Fence] = func() { timer.Stop(); stop() }
 }
 
 // conclude records an outcome and releases the slot of its task.
-func (k *pushedKind) conclude(ctx context.Context, o workers.RemoteOutcome) {
+func (k *pushedKind) conclude(ctx context.Context, o remote.Outcome) {
 	if state := k.pusher.config.Work.End(ctx, k.Caller, o)[0]; state.Err != nil && ctx.Err() == nil {
 		k.pusher.config.Logger.WarnContext(ctx, "cannot record the outcome of a task that was sent",
 			"kind", string(k.Kind), "biz_id", string(o.BizID), "error", state.Err)
@@ -251,7 +253,7 @@ type pushed struct {
 }
 
 // push sends a task and records the outcome, unless it is accepted.
-func (k *pushedKind) push(ctx context.Context, t workers.RemoteTask) {
+func (k *pushedKind) push(ctx context.Context, t remote.Task) {
 	reply, err := k.send(ctx, t)
 	if ctx.Err() != nil {
 		return // beat has ended it
@@ -260,7 +262,7 @@ func (k *pushedKind) push(ctx context.Context, t workers.RemoteTask) {
 		k.accept(t)
 		return
 	}
-	o := workers.RemoteOutcome{RemoteAttempt: t.RemoteAttempt}
+	o := remote.Outcome{AttemptRef: t.AttemptRef}
 	var status *post.StatusError
 	switch {
 	case err != nil:
@@ -278,7 +280,7 @@ func (k *pushedKind) push(ctx context.Context, t workers.RemoteTask) {
 const maxPushReply = 256 << 10
 
 // send sends a task.
-func (k *pushedKind) send(ctx context.Context, t workers.RemoteTask) (post.Reply, error) {
+func (k *pushedKind) send(ctx context.Context, t remote.Task) (post.Reply, error) {
 	id, err := k.pusher.id(ctx, t.Key)
 	if err != nil {
 		return post.Reply{}, err
@@ -308,8 +310,8 @@ func (p *Pusher) id(ctx context.Context, k ledger.Key) (string, error) {
 }
 
 // failure returns the error of an attempt. Retry-After delays the retry, and never shortens the delay of the policy.
-func (k *pushedKind) failure(t workers.RemoteTask, err error) error {
-	failure := &workers.RemoteError{Message: err.Error(), Type: "webhook", Retry: k.Retry}
+func (k *pushedKind) failure(t remote.Task, err error) error {
+	failure := &remote.Error{Message: err.Error(), Type: "webhook", Retry: k.Retry}
 	var status *post.StatusError
 	if errors.As(err, &status) && status.RetryAfter > k.Retry.Delay(int(t.Attempt), 0) {
 		return workers.RetryIn(status.RetryAfter, failure)
