@@ -70,6 +70,10 @@ var (
 		"Available tasks of the kinds of a limit.", "limit")
 	stoppedLines = define(gauge, "taskledger_lines_stopped",
 		"Lines of tasks with order keys that stand because of a dead task, at most 100.")
+	archiveHeld = define(gauge, "taskledger_archive_held_tasks",
+		"Finished tasks that the last run of the archive left in the tables, because a reader of the feed holds them.")
+	archiveOldest = define(gauge, "taskledger_archive_overdue_seconds",
+		"How long before the last run of the archive the oldest of these tasks should have been archived.")
 	rejected = define(counter, "taskledger_enqueues_rejected_total",
 		"Calls rejected by a limit since the ledger was created.")
 

@@ -150,6 +150,14 @@ func (v *values) report(r health.Report) {
 	}
 	v.number(paused, len(r.Paused))
 	v.number(stoppedLines, len(r.StoppedLines))
+	if a := r.Archive; a != nil {
+		overdue := time.Duration(0)
+		if a.Held > 0 {
+			overdue = a.Cutoff.Sub(a.HeldSince)
+		}
+		v.number(archiveHeld, int(a.Held))
+		v.seconds(archiveOldest, overdue)
+	}
 	v.number(rejected, int(r.Rejected))
 	v.number(timersDue, r.Timers.Due)
 	v.seconds(timersLate, r.Timers.Late())

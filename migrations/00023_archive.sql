@@ -48,7 +48,13 @@ create table taskledger.archive_run (
   top       bigint not null,          -- no event of a task that it removes has a higher position
   seen      pg_snapshot not null,
   waits_for text[] not null,          -- virtual ids of the transactions that were open at its beginning
-  begun_at  timestamptz not null default clock_timestamp());
+  begun_at  timestamptz not null default clock_timestamp(),
+  ended_at  timestamptz,              -- null: it runs, was killed, or has failed
+  scope     text collate "C" not null default '',  -- the kinds that were named, as an array literal; '': all others
+  tasks     bigint,                   -- that it has removed
+  held      bigint,                   -- tasks that readers of the feed hold
+  held_by   text,                     -- one of these readers
+  held_since timestamptz);            -- the earliest end of these tasks
 
 comment on table taskledger.archive_run is
   'Internal: the runs of the archive, and the transactions that each waits for.';
@@ -428,7 +434,8 @@ create function taskledger_internal.archivable(run integer, kinds text[], except
                                                after bigint, how_many integer,
                                                out task_kinds text[], out biz_ids text[], out versions integer[],
                                                out events integer, out last bigint, out last_at timestamptz,
-                                               out held integer, out held_by text)
+                                               out held integer, out held_by text,
+                                               out held_since timestamptz)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan set jit = off as $$
@@ -488,8 +495,8 @@ begin
          array_agg(j.version order by j.kind, j.biz_id) filter (where j.held_by is null),
          (select count(*) from page), coalesce((select max(p.position) from page p), archivable.after),
          (select max(p.recorded_at) from page p), count(*) filter (where j.held_by is not null),
-         coalesce(archivable.held_by, max(j.held_by))
-    into task_kinds, biz_ids, versions, events, last, last_at, held, held_by
+         coalesce(archivable.held_by, max(j.held_by)), min(j.recorded_at) filter (where j.held_by is not null)
+    into task_kinds, biz_ids, versions, events, last, last_at, held, held_by, held_since
     from judged j;
 end
 $$;
@@ -498,7 +505,54 @@ $$;
 comment on function taskledger_internal.archivable(integer, text[], text[], interval, bigint, integer) is
   'Returns the tasks that a run of the archive may remove, among the how_many next events after a position: of all '
   'kinds, or of some, except others. Also how many events it has read, position and time of the last, and how many '
-  'tasks readers of the feed hold, and one of these readers.';
+  'tasks readers of the feed hold, one of these readers, and the earliest end of the tasks.';
+
+-- With its owner's rights: the role archiver writes no run. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.end_archive(run integer, kinds text[], tasks bigint, held bigint, held_by text,
+                                                held_since timestamptz) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  update taskledger.archive_run r
+     set ended_at = clock_timestamp(), scope = coalesce(end_archive.kinds::text, ''), tasks = end_archive.tasks,
+         held = end_archive.held, held_by = end_archive.held_by, held_since = end_archive.held_since
+   where r.id = end_archive.run;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.end_archive(integer, text[], bigint, bigint, text, timestamptz) is
+  'Records the end of a run of the archive: the kinds that were named, how many tasks it has removed and readers of '
+  'the feed hold, one of these readers, and the earliest end of the tasks.';
+
+-- Runs of the same kinds replace each other. A run that was killed or has failed leaves no end, and a later one of the
+-- same kinds has none yet. Index: none; the table contains the last 1,000 runs. archive_batch: the last row.
+-- +goose StatementBegin
+create function taskledger_internal.archive_state(out ended_at timestamptz, out cutoff timestamptz, out tasks bigint,
+                                                  out held bigint, out held_by text, out held_since timestamptz,
+                                                  out unfinished_since timestamptz, out removed_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  select max(n.ended_at), max(n.cutoff), coalesce(sum(n.tasks), 0)::bigint, coalesce(sum(n.held), 0)::bigint,
+         coalesce((array_agg(n.held_by order by n.held_since) filter (where n.held > 0))[1], ''), min(n.held_since)
+    into ended_at, cutoff, tasks, held, held_by, held_since
+    from (
+      select distinct on (r.scope) r.ended_at, r.cutoff, r.tasks, r.held, r.held_by, r.held_since
+        from taskledger.archive_run r
+       where r.ended_at is not null
+       order by r.scope, r.id desc) n;
+  select min(r.begun_at) into unfinished_since
+    from taskledger.archive_run r
+   where r.id > coalesce((select max(d.id) from taskledger.archive_run d where d.ended_at is not null), 0);
+  select b.archived_at into removed_at from taskledger.archive_batch b order by b.id desc limit 1;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archive_state() is
+  'Returns when the last run of the archive has ended, the moment before which tasks must have ended, how many tasks '
+  'it has removed and readers of the feed hold, one of these readers, and the earliest end of the tasks; since when '
+  'runs have begun and not ended, and when a batch was last removed.';
 
 -- As package internal/operation in Go: a task of a reserved kind, enqueued and succeeded in the transaction of the act.
 -- +goose StatementBegin

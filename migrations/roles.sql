@@ -240,10 +240,11 @@ grant execute on function taskledger_internal.discard_archived to worker, relay;
 grant execute on function taskledger_internal.archived_keys to producer, worker, relay, operator, reader, archiver,
    subscriber;
 grant execute on function taskledger_internal.archived_tasks, taskledger_internal.archived_before,
-   taskledger_internal.archived_totals, taskledger_internal.archive_tally
+   taskledger_internal.archived_totals, taskledger_internal.archive_tally, taskledger_internal.archive_state
    to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.begin_archive, taskledger_internal.archive_waits,
-   taskledger_internal.archivable, taskledger_internal.remove_tasks, taskledger_internal.set_archive to archiver;
+   taskledger_internal.archivable, taskledger_internal.remove_tasks, taskledger_internal.end_archive,
+   taskledger_internal.set_archive to archiver;
 grant select on taskledger.archive_gap, taskledger.archive_gaps to relay, operator, reader, archiver;
 grant select on taskledger.archive_gaps to subscriber;
 grant select on taskledger.archive_setting, taskledger.archive_settings to relay, operator, reader, archiver;

@@ -1399,7 +1399,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.appended_here(kind text, biz_id text, version integer) IS 'Returns the type of an event if the calling transaction has inserted it, else null.';
 
-CREATE FUNCTION taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval, after bigint, how_many integer, OUT task_kinds text[], OUT biz_ids text[], OUT versions integer[], OUT events integer, OUT last bigint, OUT last_at timestamp with time zone, OUT held integer, OUT held_by text) RETURNS record
+CREATE FUNCTION taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval, after bigint, how_many integer, OUT task_kinds text[], OUT biz_ids text[], OUT versions integer[], OUT events integer, OUT last bigint, OUT last_at timestamp with time zone, OUT held integer, OUT held_by text, OUT held_since timestamp with time zone) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1465,13 +1465,35 @@ begin
          array_agg(j.version order by j.kind, j.biz_id) filter (where j.held_by is null),
          (select count(*) from page), coalesce((select max(p.position) from page p), archivable.after),
          (select max(p.recorded_at) from page p), count(*) filter (where j.held_by is not null),
-         coalesce(archivable.held_by, max(j.held_by))
-    into task_kinds, biz_ids, versions, events, last, last_at, held, held_by
+         coalesce(archivable.held_by, max(j.held_by)), min(j.recorded_at) filter (where j.held_by is not null)
+    into task_kinds, biz_ids, versions, events, last, last_at, held, held_by, held_since
     from judged j;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval, after bigint, how_many integer, OUT task_kinds text[], OUT biz_ids text[], OUT versions integer[], OUT events integer, OUT last bigint, OUT last_at timestamp with time zone, OUT held integer, OUT held_by text) IS 'Returns the tasks that a run of the archive may remove, among the how_many next events after a position: of all kinds, or of some, except others. Also how many events it has read, position and time of the last, and how many tasks readers of the feed hold, and one of these readers.';
+COMMENT ON FUNCTION taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval, after bigint, how_many integer, OUT task_kinds text[], OUT biz_ids text[], OUT versions integer[], OUT events integer, OUT last bigint, OUT last_at timestamp with time zone, OUT held integer, OUT held_by text, OUT held_since timestamp with time zone) IS 'Returns the tasks that a run of the archive may remove, among the how_many next events after a position: of all kinds, or of some, except others. Also how many events it has read, position and time of the last, and how many tasks readers of the feed hold, one of these readers, and the earliest end of the tasks.';
+
+CREATE FUNCTION taskledger_internal.archive_state(OUT ended_at timestamp with time zone, OUT cutoff timestamp with time zone, OUT tasks bigint, OUT held bigint, OUT held_by text, OUT held_since timestamp with time zone, OUT unfinished_since timestamp with time zone, OUT removed_at timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  select max(n.ended_at), max(n.cutoff), coalesce(sum(n.tasks), 0)::bigint, coalesce(sum(n.held), 0)::bigint,
+         coalesce((array_agg(n.held_by order by n.held_since) filter (where n.held > 0))[1], ''), min(n.held_since)
+    into ended_at, cutoff, tasks, held, held_by, held_since
+    from (
+      select distinct on (r.scope) r.ended_at, r.cutoff, r.tasks, r.held, r.held_by, r.held_since
+        from taskledger.archive_run r
+       where r.ended_at is not null
+       order by r.scope, r.id desc) n;
+  select min(r.begun_at) into unfinished_since
+    from taskledger.archive_run r
+   where r.id > coalesce((select max(d.id) from taskledger.archive_run d where d.ended_at is not null), 0);
+  select b.archived_at into removed_at from taskledger.archive_batch b order by b.id desc limit 1;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archive_state(OUT ended_at timestamp with time zone, OUT cutoff timestamp with time zone, OUT tasks bigint, OUT held bigint, OUT held_by text, OUT held_since timestamp with time zone, OUT unfinished_since timestamp with time zone, OUT removed_at timestamp with time zone) IS 'Returns when the last run of the archive has ended, the moment before which tasks must have ended, how many tasks it has removed and readers of the feed hold, one of these readers, and the earliest end of the tasks; since when runs have begun and not ended, and when a batch was last removed.';
 
 CREATE FUNCTION taskledger_internal.archive_tally(OUT events bigint, OUT positions_xor bigint, OUT until bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2789,6 +2811,20 @@ CREATE FUNCTION taskledger_internal.due_at(after_us bigint, at timestamp with ti
     RETURN CASE WHEN (at IS NOT NULL) THEN GREATEST(at, clock_timestamp()) WHEN (after_us IS NOT NULL) THEN (clock_timestamp() + ((after_us)::double precision * '00:00:00.000001'::interval)) ELSE NULL::timestamp with time zone END;
 
 COMMENT ON FUNCTION taskledger_internal.due_at(after_us bigint, at timestamp with time zone) IS 'Returns the moment at, or else the moment after_us microseconds from now, never before now, by the database''s clock.';
+
+CREATE FUNCTION taskledger_internal.end_archive(run integer, kinds text[], tasks bigint, held bigint, held_by text, held_since timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  update taskledger.archive_run r
+     set ended_at = clock_timestamp(), scope = coalesce(end_archive.kinds::text, ''), tasks = end_archive.tasks,
+         held = end_archive.held, held_by = end_archive.held_by, held_since = end_archive.held_since
+   where r.id = end_archive.run;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.end_archive(run integer, kinds text[], tasks bigint, held bigint, held_by text, held_since timestamp with time zone) IS 'Records the end of a run of the archive: the kinds that were named, how many tasks it has removed and readers of the feed hold, one of these readers, and the earliest end of the tasks.';
 
 CREATE FUNCTION taskledger_internal.end_import() RETURNS bigint
     LANGUAGE plpgsql
@@ -7399,7 +7435,13 @@ CREATE TABLE taskledger.archive_run (
     top bigint NOT NULL,
     seen pg_snapshot NOT NULL,
     waits_for text[] NOT NULL,
-    begun_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    begun_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ended_at timestamp with time zone,
+    scope text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
+    tasks bigint,
+    held bigint,
+    held_by text,
+    held_since timestamp with time zone
 );
 
 COMMENT ON TABLE taskledger.archive_run IS 'Internal: the runs of the archive, and the transactions that each waits for.';

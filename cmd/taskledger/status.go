@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/alarm"
+	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
@@ -239,6 +240,9 @@ func (s status) fields() [][2]string {
 		fields = append(fields, [2]string{"stream", fmt.Sprintf("%s messages, %s, generation %d",
 			count(int64(st.Messages)), sizeText(st.Bytes, st.MaxBytes), o.Generation)})
 	}
+	if s.Archive != nil {
+		fields = append(fields, [2]string{"archive", archiveText(*s.Archive, s.At)})
+	}
 	if t := o.Oldest; t != nil {
 		process := fmt.Sprintf("process %d", t.PID)
 		if t.Prepared != "" {
@@ -249,6 +253,23 @@ func (s status) fields() [][2]string {
 			fmt.Sprintf("%s: %s, %s in %s", age(t.Age), process, user, plain(t.Database))})
 	}
 	return fields
+}
+
+// archiveText describes the archive: its last run, the tasks that a reader holds, and a run that has not ended.
+func archiveText(s archiver.State, now time.Time) string {
+	var parts []string
+	if !s.EndedAt.IsZero() {
+		parts = append(parts, fmt.Sprintf("last run %s ago, of tasks that ended before %s: %s removed",
+			age(now.Sub(s.EndedAt)), clock(s.Cutoff, true)[:16], count(s.Tasks)))
+	}
+	if s.Held > 0 {
+		parts = append(parts, fmt.Sprintf("%s held by %s, the oldest ended %s ago", count(s.Held), plain(s.HeldBy),
+			age(now.Sub(s.HeldSince))))
+	}
+	if !s.UnfinishedSince.IsZero() {
+		parts = append(parts, "a run has begun "+age(now.Sub(s.UnfinishedSince))+" ago")
+	}
+	return strings.Join(parts, "; ")
 }
 
 func (s status) dispatcher() string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,6 +27,8 @@ var (
 	candidatesSQL string
 	//go:embed sql/remove.sql
 	removeSQL string
+	//go:embed sql/end.sql
+	endSQL string
 )
 
 const (
@@ -102,6 +105,8 @@ type Report struct {
 	Files   []string  `json:"files"`   // in which they are
 	Held    int64     `json:"held"`    // tasks that readers of the feed hold
 	HeldBy  string    `json:"held_by,omitempty"`
+	// HeldSince is the earliest end of the tasks that readers hold.
+	HeldSince time.Time `json:"held_since,omitzero"`
 }
 
 // WaitError is the error of a run that has waited for too long for older transactions. Nothing was removed.
@@ -141,6 +146,9 @@ func Run(ctx context.Context, db *pgxpool.Pool, o Options) (Report, error) {
 	err := r.wait(ctx)
 	if err == nil {
 		err = r.archive(ctx)
+	}
+	if err == nil {
+		err = r.end(ctx)
 	}
 	return r.report, pgerr.Explain("archive", err)
 }
@@ -196,6 +204,20 @@ func (r *run) archive(ctx context.Context) error {
 	return nil
 }
 
+// end records the end of the run, for [ReadState].
+func (r *run) end(ctx context.Context) error {
+	var kinds, since any
+	if len(r.o.Kinds) > 0 {
+		kinds = pgarray.Of(slices.Sorted(slices.Values(r.o.Kinds))...)
+	}
+	if !r.report.HeldSince.IsZero() {
+		since = r.report.HeldSince.UnixMicro()
+	}
+	args := []any{r.id, kinds, r.report.Tasks, r.report.Held, pgquery.Optional(r.report.HeldBy), since}
+	_, err := r.db.Exec(ctx, endSQL, args...)
+	return err
+}
+
 // page is a page of candidates.
 type page struct {
 	tasks  []Task
@@ -217,11 +239,11 @@ func (r *run) candidates(ctx context.Context, after int64) (p page, err error) {
 	defer rows.Close()
 	var t Task
 	var held int64
-	var through time.Time
+	var through, heldSince time.Time
 	var heldBy string
 	for rows.Next() {
-		if err := rows.Scan(&p.events, &p.last, pgquery.Micros(&through), &held, &heldBy, (*string)(&t.Key.Kind),
-			(*string)(&t.Key.BizID), (*int32)(&t.Version)); err != nil {
+		if err := rows.Scan(&p.events, &p.last, pgquery.Micros(&through), &held, &heldBy, pgquery.Micros(&heldSince),
+			(*string)(&t.Key.Kind), (*string)(&t.Key.BizID), (*int32)(&t.Version)); err != nil {
 			return p, err
 		}
 		if t.Version > 0 {
@@ -234,6 +256,9 @@ func (r *run) candidates(ctx context.Context, after int64) (p page, err error) {
 	r.report.Held += held
 	if heldBy != "" {
 		r.report.HeldBy = heldBy
+	}
+	if since := r.report.HeldSince; !heldSince.IsZero() && (since.IsZero() || heldSince.Before(since)) {
+		r.report.HeldSince = heldSince
 	}
 	if !through.IsZero() {
 		r.report.Through = through

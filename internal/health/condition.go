@@ -37,6 +37,8 @@ const (
 	AttemptsRepeated  Name = "attempts_repeated"
 	SnoozedInARow     Name = "snoozed_in_a_row"
 	LinesStopped      Name = "lines_stopped"
+	ArchiveHeld       Name = "archive_held"
+	ArchiveStopped    Name = "archive_stopped"
 	AlarmUndelivered  Name = "alarm_undelivered"
 	SubscriberBehind  Name = "subscriber_behind"
 	WebhookStopped    Name = "webhook_stopped"
@@ -107,6 +109,8 @@ const (
 	usualThreshold = 30 * time.Second
 	// relayThreshold is shorter: the successor of a killed relay takes over within a second.
 	relayThreshold = 1250 * time.Millisecond
+	// archiveThreshold is longer than the time between two runs of the archive of serve.
+	archiveThreshold = 2 * time.Hour
 	// subscriberThreshold leaves time for a pause.
 	subscriberThreshold = time.Hour
 )
@@ -279,6 +283,22 @@ var definitions = []Definition{
 			"do not begin.",
 		Cure: "fix the cause, then: taskledger release KIND BIZ_ID; to go on without the task, also: " +
 			"taskledger cancel KIND BIZ_ID",
+	},
+	{
+		Name:      ArchiveHeld,
+		Threshold: archiveThreshold,
+		Meaning: "A reader of the feed has not read finished tasks that should have been archived for longer than " +
+			"the threshold. The tables grow until it has read them; subscribers and the relay hold tasks for at most " +
+			"archive --hold.",
+		Cure: "start the reader that the text names, or read its log; a subscriber that is no longer needed: " +
+			"taskledger delete subscriber NAME",
+	},
+	{
+		Name:      ArchiveStopped,
+		Threshold: archiveThreshold,
+		Meaning: "Runs of the archive have begun and not ended for longer than the threshold, and none has removed " +
+			"tasks meanwhile.",
+		Cure: "read the log of serve, or run: taskledger archive, which reports the error",
 	},
 	{
 		Name:    AlarmUndelivered,

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/internal/dispatcher"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -46,6 +47,7 @@ type Report struct {
 	Paused    []operator.PausedKind    `json:"paused"`
 	// StoppedLines are lines that stand because of a dead task, at most 100.
 	StoppedLines []operator.StoppedLine `json:"stopped_lines,omitempty"`
+	Archive      *archiver.State        `json:"archive,omitempty"` // nil: nothing was archived
 	Alarms       []UndeliveredAlarm     `json:"undelivered_alarms"`
 	Degraded     []Condition            `json:"degraded"` // the conditions that hold; empty: healthy
 }
@@ -72,6 +74,7 @@ var checks = []check{
 	{[]Name{TasksUnbegun}, checkUnbegun},
 	{[]Name{AttemptsRepeated, SnoozedInARow}, checkRepeated},
 	{[]Name{LinesStopped}, checkLines},
+	{[]Name{ArchiveHeld, ArchiveStopped}, checkArchive},
 	{[]Name{AlarmUndelivered}, checkAlarms},
 	{[]Name{SubscriberBehind}, checkSubscribers},
 	{[]Name{WebhookStopped}, checkWebhooks},

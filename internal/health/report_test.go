@@ -290,6 +290,27 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "tasks: 1; coupon.send/round 5 times in a row",
 	},
+	health.ArchiveHeld: {
+		arrange: func(b *bundle, _ *health.Config) {
+			ledgertest.ExecAsOwner(b.t, b.db, `
+				insert into taskledger.archive_run (cutoff, top, seen, waits_for, ended_at, tasks, held, held_by,
+				                                    held_since)
+				select now(), 1, '1:1:', '{}', now(), 2, n, 'coupons', now() - n * interval '1 hour'
+				  from unnest(array[9, 3]) n`)
+		},
+		text: "reader coupons holds finished tasks in the tables: 3, the oldest of ",
+	},
+	health.ArchiveStopped: {
+		arrange: func(b *bundle, _ *health.Config) {
+			// A run has ended, two that began later have not.
+			ledgertest.ExecAsOwner(b.t, b.db, `
+				insert into taskledger.archive_run (cutoff, top, seen, waits_for, begun_at, ended_at, tasks, held)
+				select now(), 1, '1:1:', '{}', now() - n * interval '1 hour',
+				       case when n = 4 then now() - interval '4 hours' end, 0, 0
+				  from unnest(array[5, 4, 3, 1]) with ordinality t(n, o) order by o`)
+		},
+		text: "neither ended nor removed tasks", isSince: true,
+	},
 	health.LinesStopped: {
 		arrange: func(b *bundle, _ *health.Config) {
 			// Of two dead tasks with a turn, one is passed over. A third one has been released, and has its turn.

@@ -1,0 +1,56 @@
+package archiver_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/archiver"
+)
+
+// The state of the archive contains what a reader holds until a run has removed it, and runs that have not ended.
+func TestState(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	db := f.As("archiver")
+	read := func() archiver.State {
+		t.Helper()
+		s, err := archiver.ReadState(t.Context(), f.As("reader"))
+		if err != nil || s == nil {
+			t.Fatal(s, err)
+		}
+		return *s
+	}
+	if s, err := archiver.ReadState(t.Context(), f.As("reader")); s != nil || err != nil {
+		t.Errorf("before the first run: %+v, %v", s, err)
+	}
+	f.finish("1", "2")
+	held, err := archiver.Run(t.Context(), db, archiver.Options{})
+	if err != nil || held.Held != 2 {
+		t.Fatalf("%+v, %v", held, err)
+	}
+	s := read()
+	if s.Held != 2 || s.HeldBy != "projector" || !s.HeldSince.Equal(held.HeldSince) || s.HeldSince.After(s.Cutoff) ||
+		time.Since(s.HeldSince) > time.Hour || !s.UnfinishedSince.IsZero() || !s.RemovedAt.IsZero() {
+		t.Errorf("held: %+v", s)
+	}
+	failed := errors.New("disk full")
+	f.project()
+	if _, err := archiver.Run(t.Context(), db, archiver.Options{Files: brokenFiles{failed}}); !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	if s := read(); s.UnfinishedSince.IsZero() || s.Held != 2 {
+		t.Errorf("after a run that failed: %+v", s)
+	}
+	f.archive()
+	if s := read(); s.Held != 0 || s.Tasks != 2 || !s.HeldSince.IsZero() || !s.UnfinishedSince.IsZero() ||
+		s.RemovedAt.IsZero() || s.EndedAt.IsZero() {
+		t.Errorf("after the removal: %+v", s)
+	}
+}
+
+// brokenFiles stores nothing.
+type brokenFiles struct{ err error }
+
+func (f brokenFiles) Store(context.Context, []archiver.Task) (string, error) { return "", f.err }
