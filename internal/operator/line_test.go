@@ -22,7 +22,7 @@ func TestStoppedLinesBehindManyBurials(t *testing.T) {
 	const turn = `'{"reason":"turn","place":1,"seen":"1:1:","bound":"2"}'`
 	const task = `insert into taskledger.task (kind, biz_id, shard, state, aside, version, attempt, failures,
 		enqueued_at, updated_at, fingerprint)
-		select 'coupon.send', n, 0, 'dead', true, 3, 0, 0, now(), now(), '0123456789abcdef' from `
+		select 'coupon.send', n, 0, 'dead', 'dead', 3, 0, 0, now(), now(), '0123456789abcdef' from `
 	exec(event + `select 'coupon.send', n, i, 0, 0, (array['lined_up', 'released', 'buried'])[i]::taskledger.event_type,
 		'w', (case i when 2 then ` + turn + ` end)::json, 'line/' || n
 		  from (values ('old'), ('older')) t(n), generate_series(1, 3) i order by n desc, i`)
