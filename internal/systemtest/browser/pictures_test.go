@@ -22,6 +22,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -202,6 +203,9 @@ func (s *site) archive(t *testing.T) {
 	ledgertest.Enqueue(t, s.db, k, `{}`)
 	ledgertest.Append(t, owner, k, ledger.EventStarted, ledger.EventSucceeded)
 	s.project()
+	if _, err := seal.Run(t.Context(), ledgertest.As(t, s.db, "archiver"), nil); err != nil { // else it holds the task
+		t.Fatal(err)
+	}
 	ledgertest.ExecAsOwner(t, s.db, `
 		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
 	r, err := archiver.Run(t.Context(), ledgertest.As(t, s.db, "archiver"), archiver.Options{
