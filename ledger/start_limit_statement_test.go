@@ -100,7 +100,7 @@ func TestForgedFirstStart(t *testing.T) {
 			mustAppend(t, db, 0, 1, ledger.EventStarted)
 			err := test.start(t, begin(t, db, pgx.TxOptions{}))
 			if !pgerr.Is(err, pgerr.StartLimit) {
-				t.Errorf("a fifth start: %v, want a refusal", err)
+				t.Fatalf("a fifth start: %v, want a refusal", err)
 			}
 			tx := begin(t, db, pgx.TxOptions{})
 			if err := insertStarts(t, tx, 0, 1, 2, 3); err != nil {
