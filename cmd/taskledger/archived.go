@@ -28,7 +28,7 @@ type archivedTask struct {
 }
 
 // readArchived returns an archived task with its events as of a moment, and nil if none was archived with this key, or
-// not by then. As of a time, it has the events that were recorded by then.
+// not by then. As of a time, the task consists of the events that were recorded by then.
 func (a *app) readArchived(
 	ctx context.Context, db ledger.DB, key ledger.Key, asOf when, place string,
 ) (*archivedTask, error) {
