@@ -15,8 +15,8 @@ import (
 const maxProgressBytes = 16 << 10
 
 // Progress reports how far the handler is, for display. v as JSON becomes a progressed event (data.progress), outside
-// the handler's transaction. At most one event a second is recorded, with the newest report; a report that is not
-// recorded by the end of the attempt is dropped.
+// the handler's transaction. At most one event a second is recorded, and one in a hundredth of the time for which the
+// attempt has run, with the newest report; a report that is not recorded by the end of the attempt is dropped.
 //
 // Each report is also published at once, but at most ten times a second, in plain NATS on
 // "taskledger.progress.<kind>", as JSON {"biz_id", "attempt", "progress"}: see stream.ProgressSubject.

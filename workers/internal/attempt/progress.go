@@ -10,10 +10,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-const (
-	progressEvery = time.Second            // least interval of events
-	liveEvery     = 100 * time.Millisecond // least interval of messages
-)
+// liveEvery is the least interval of messages.
+const liveEvery = 100 * time.Millisecond
+
+// progressEvery returns the least interval of the events of an attempt that has run for some time: a second, and a
+// hundredth of that time. An attempt of an hour records at most 460 events, one of a day 780.
+func progressEvery(ran time.Duration) time.Duration { return max(time.Second, ran/100) }
 
 // ProgressData is the data of a progressed event.
 type ProgressData eventdata.Progressed
@@ -44,8 +46,8 @@ func (p *progress) stop() {
 	}
 }
 
-// Progress records a report within a second, without waiting for the database. It calls send if the report is also
-// due to be sent as a message.
+// Progress records a report within the interval of events, without waiting for the database. It calls send if the
+// report is due to be sent as a message, too.
 func (a *Attempt) Progress(text json.RawMessage, send func()) {
 	a.mu.Lock()
 	if a.isJoined {
@@ -68,7 +70,8 @@ func (a *Attempt) Progress(text json.RawMessage, send func()) {
 		send()
 	}
 	if p.timer == nil {
-		p.timer = time.AfterFunc(max(0, progressEvery-now.Sub(p.recordedAt)), a.noteProgress)
+		every := progressEvery(now.Sub(a.beganAt))
+		p.timer = time.AfterFunc(max(0, every-now.Sub(p.recordedAt)), a.noteProgress)
 	}
 }
 
