@@ -63,6 +63,40 @@ func newRemoteOutcome(result json.RawMessage, err error) remoteOutcome {
 	return o
 }
 
+// apply is what the handler does with an outcome.
+func (o remoteOutcome) apply(job *Job) error {
+	if o.err == nil && o.result != nil {
+		return job.Result(o.result)
+	}
+	return o.err
+}
+
+// reported identifies an attempt whose worker has ended it, though the outcome could not be recorded.
+type reported struct {
+	ledger.Key
+	version ledger.Version // of the offered event
+	at      time.Time      // when that was recorded
+	attempt ledger.Attempt
+}
+
+func (d *delivery) reported() reported {
+	return reported{d.job.Key, d.job.Version, d.job.AvailableAt, d.job.Attempt}
+}
+
+// isReported reports whether the worker of an attempt that begins again has ended it, and sets its outcome. No worker
+// gets the task once more.
+func (p *gatewayPool) isReported(d *delivery) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.unrecorded[d.reported()]
+	if before == nil {
+		return false
+	}
+	delete(p.unrecorded, d.reported())
+	d.isOver, d.outcome = true, before.outcome
+	return true
+}
+
 // notTakenAfter is how long an attempt waits for a worker that asks for its kind. The slots of the kind follow the
 // requests, so an attempt waits only if a request has ended meanwhile.
 const notTakenAfter = 500 * time.Millisecond
@@ -74,6 +108,9 @@ func (k *gatewayKind) deliver(ctx context.Context, _ pgx.Tx, job *Job, args []by
 		outcomes: make(chan remoteOutcome, 1), ended: make(chan struct{}),
 	}
 	job.delivery = d
+	if k.pool.isReported(d) {
+		return d.outcome.apply(job)
+	}
 	k.pool.enter(d)
 	defer k.pool.leave(d)
 	timer := time.NewTimer(notTakenAfter)
@@ -93,10 +130,7 @@ func (k *gatewayKind) deliver(ctx context.Context, _ pgx.Tx, job *Job, args []by
 		timer.Reset(next)
 		select {
 		case o := <-d.outcomes:
-			if o.err == nil && o.result != nil {
-				return errors.Join(job.Result(o.result))
-			}
-			return o.err
+			return o.apply(job)
 		case <-ctx.Done():
 		case <-timer.C:
 		}

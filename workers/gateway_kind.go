@@ -153,6 +153,13 @@ func (k *gatewayKind) noteEnd(job *Job, end attempt.End) {
 	defer p.mu.Unlock()
 	d.end = end
 	close(d.ended)
+	if end.Outcome == attempt.OutcomeRetried && d.isOver && d.reason == "" {
+		p.unrecorded[d.reported()] = d
+		p.unrecordedList.PushBack(d.reported())
+		for p.unrecordedList.Len() > maxEnded {
+			delete(p.unrecorded, p.unrecordedList.Remove(p.unrecordedList.Front()).(reported))
+		}
+	}
 	if d.session == nil {
 		return
 	}

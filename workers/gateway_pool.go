@@ -40,8 +40,12 @@ type gatewayPool struct {
 	over     map[string]*delivery // that have ended
 	overList list.List            // of them, the oldest first
 	out      int                  // attempts whose handler runs
-	credit   int                  // of all requests
-	slots    int                  // over all kinds, as set last
+	// unrecorded has the attempts that their workers have ended and that begin again, because the outcome could not be
+	// recorded. unrecordedList has their keys, the oldest first.
+	unrecorded     map[reported]*delivery
+	unrecordedList list.List
+	credit         int // of all requests
+	slots          int // over all kinds, as set last
 }
 
 func (g *gateway) newPool(caller string) (*gatewayPool, error) {
@@ -54,6 +58,7 @@ func (g *gateway) newPool(caller string) (*gatewayPool, error) {
 		gateway: g, pool: pool, process: rand.Text()[:8], ended: make(chan struct{}),
 		kinds: make(map[ledger.Kind]*gatewayKind), sessions: make(map[string]*remoteSession),
 		fences: make(map[string]*delivery), over: make(map[string]*delivery),
+		unrecorded: make(map[reported]*delivery),
 	}, nil
 }
 

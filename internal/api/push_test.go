@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/settings"
@@ -308,5 +310,64 @@ func TestPushToPrivateAddresses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("no fault of %s: %v", field, err)
 		}
+	}
+}
+
+// The database is away when a server answers. The outcome is recorded once it is back, and no task is sent again.
+func TestPushWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	pg := ledgertest.Cluster(t, nil)
+	address := ledgertest.URLAs(t, pg.URL(ledgertest.Database), append([]string{"worker"}, databaseRoles...)...)
+	db, err := pgxpool.New(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	s := serveWorkOn(t, db, 30*time.Second)
+	var requests atomic.Int64
+	isAway := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		var m struct{ Data wire.AttemptRef }
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			t.Error(err)
+		}
+		<-isAway
+		if m.Data.BizID == "bad" {
+			http.Error(w, "out of paper", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, `{"page": 7}`)
+	}))
+	t.Cleanup(server.Close)
+	s.pushTo("a.pushed", server.URL, func(p *webhooks.Push) {
+		p.Retry = &ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}}
+	})
+	ids := []string{"good", "better", "bad"}
+	for _, id := range ids {
+		s.enqueue("a.pushed/"+id, `1`)
+	}
+	for _, id := range ids {
+		s.awaitState("a.pushed/"+id, ledger.StateRunning)
+	}
+	if err := pg.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(isAway)
+	time.Sleep(3 * time.Second) // so long the outcomes cannot be recorded
+	if err := pg.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		want := ledger.StateSucceeded
+		if id == "bad" {
+			want = ledger.StateRetrying
+		}
+		if task := s.awaitState("a.pushed/"+id, want); task.Attempt != 1 {
+			t.Errorf("%s: attempt %d", id, task.Attempt)
+		}
+	}
+	if n := requests.Load(); n != int64(len(ids)) {
+		t.Errorf("%d requests for %d tasks", n, len(ids))
 	}
 }

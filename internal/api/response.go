@@ -13,8 +13,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// leastZipped is the size from which on a body is compressed.
-const leastZipped = 1 << 10
+// Sizes from which on a body is compressed. The answers to POST are many, small and soon out of use: compressing the
+// tasks of workers would cost server and client more than their transport.
+const (
+	leastZipped     = 1 << 10
+	leastZippedPost = 256 << 10
+)
 
 var zippers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 
@@ -35,7 +39,11 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, medi
 	header := w.Header()
 	header.Set("Content-Type", mediaType)
 	header.Add("Vary", "Accept-Encoding")
-	if len(body) >= leastZipped && acceptsGzip(r) {
+	least := leastZipped
+	if r.Method == http.MethodPost {
+		least = leastZippedPost
+	}
+	if len(body) >= least && acceptsGzip(r) {
 		var zipped bytes.Buffer
 		z := zippers.Get().(*gzip.Writer)
 		z.Reset(&zipped)

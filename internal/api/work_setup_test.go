@@ -35,7 +35,12 @@ const term = time.Second
 // serveWork starts an API, a dispatcher and a NATS server on a database of its own.
 func serveWork(t testing.TB, term time.Duration) *workServer {
 	t.Helper()
-	db := widerPool(t, ledgertest.Pool(t, append([]string{"worker"}, databaseRoles...)...), 8)
+	return serveWorkOn(t, widerPool(t, ledgertest.Pool(t, append([]string{"worker"}, databaseRoles...)...), 8), term)
+}
+
+// serveWorkOn is serveWork on a database.
+func serveWorkOn(t testing.TB, db *pgxpool.Pool, term time.Duration) *workServer {
+	t.Helper()
 	nats, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

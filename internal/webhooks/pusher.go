@@ -99,7 +99,8 @@ type pushedKind struct {
 	sender  *sender
 	slots   chan struct{} // holds a token for each task that is sent or accepted
 
-	requests sync.WaitGroup
+	requests   sync.WaitGroup
+	concluding context.Context // set by run; done when outcomes are not tried again
 
 	mu   sync.Mutex
 	held map[string]func() // by fence, guarded by mu; each ends the work on its task
@@ -113,6 +114,10 @@ func (k *pushedKind) run(ctx context.Context) {
 	log := k.pusher.config.Logger.With("kind", string(k.Kind))
 	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	concluding, giveUp := context.WithCancel(lasting)
+	defer giveUp()
+	k.concluding = concluding
+	defer context.AfterFunc(ctx, func() { _ = loop.Sleep(concluding, concludeFor); giveUp() })()
 	go k.beat(lasting)
 	defer k.sender.client.Close()
 	defer k.endAll()
@@ -210,18 +215,39 @@ func (k *pushedKind) accept(t remote.Task) {
 	limit := time.Duration(k.AcceptedFor)
 	timer := time.AfterFunc(limit, func() {
 		late := fmt.Errorf("%w %s after the answer 202", workers.ErrTimeout, limit)
-		k.conclude(context.Background(), remote.Outcome{AttemptRef: t.AttemptRef, Err: k.failure(t, late)})
+		k.conclude(remote.Outcome{AttemptRef: t.AttemptRef, Err: k.failure(t, late)})
 	})
 	k.held[t.Fence] = func() { timer.Stop(); stop() }
 }
 
-// conclude records an outcome and releases the slot of its task.
-func (k *pushedKind) conclude(ctx context.Context, o remote.Outcome) {
-	if state := k.pusher.config.Work.End(ctx, k.Caller, o)[0]; state.Err != nil && ctx.Err() == nil {
-		k.pusher.config.Logger.WarnContext(ctx, "cannot record the outcome of a task that was sent",
-			"kind", string(k.Kind), "biz_id", string(o.BizID), "error", state.Err)
+// concludeFor bounds one try to record an outcome, and how long a pusher that is stopping tries again.
+const concludeFor = 10 * time.Second
+
+// conclude records an outcome and releases the slot of its task. While the database is unavailable it tries again: the
+// server has done the work, and would get the task once more.
+func (k *pushedKind) conclude(o remote.Outcome) {
+	defer k.end(o.Fence)
+	log := k.pusher.config.Logger.With("kind", string(k.Kind), "biz_id", string(o.BizID))
+	ctx := k.concluding
+	for delay := (loop.Backoff{Max: 5 * time.Second}); ; {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeFor)
+		err := k.pusher.config.Work.End(bounded, k.Caller, o)[0].Err
+		cancel()
+		var ended *remote.EndedError
+		var invalid *ledger.InvalidError
+		switch {
+		case err == nil:
+			return
+		case errors.As(err, &ended), errors.As(err, &invalid), errors.Is(err, ledger.ErrUnknownTask):
+			log.WarnContext(ctx, "the outcome of a task that was sent is refused", "error", err)
+			return
+		}
+		wait := delay.Next()
+		log.WarnContext(ctx, "cannot record the outcome of a task that was sent", "error", err, "retry_in", wait)
+		if loop.Sleep(ctx, wait) != nil {
+			return
+		}
 	}
-	k.end(o.Fence)
 }
 
 // pause pauses the kind, whose server has answered 410 Gone, until an operator resumes it. The task keeps its slot
@@ -255,7 +281,7 @@ type pushed struct {
 // push sends a task and records the outcome, unless it is accepted.
 func (k *pushedKind) push(ctx context.Context, t remote.Task) {
 	reply, err := k.send(ctx, t)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return // beat has ended it
 	}
 	if err == nil && reply.Status == http.StatusAccepted {
@@ -273,7 +299,7 @@ func (k *pushedKind) push(ctx context.Context, t remote.Task) {
 	case ledger.IsJSON(reply.Body) && string(bytes.TrimSpace(reply.Body)) != "null":
 		o.Result = reply.Body
 	}
-	k.conclude(ctx, o)
+	k.conclude(o)
 }
 
 // maxPushReply is the greatest body that becomes a result: the bound of results.
@@ -282,8 +308,12 @@ const maxPushReply = 256 << 10
 // send sends a task.
 func (k *pushedKind) send(ctx context.Context, t remote.Task) (post.Reply, error) {
 	id, err := k.pusher.id(ctx, t.Key)
-	if err != nil {
-		return post.Reply{}, err
+	for delay := (loop.Backoff{}); err != nil; id, err = k.pusher.id(ctx, t.Key) {
+		k.pusher.config.Logger.WarnContext(ctx, "cannot read a task that is to be sent", "kind", string(t.Kind),
+			"biz_id", string(t.BizID), "error", err)
+		if loop.Sleep(ctx, delay.Next()) != nil {
+			return post.Reply{}, err
+		}
 	}
 	data := pushed{
 		Kind: t.Kind, BizID: t.BizID, Attempt: t.Attempt, Version: t.Version, Fence: t.Fence, FinishBy: t.FinishBy,
