@@ -42,23 +42,24 @@ comment on function taskledger_internal.timeline() is
   'Returns the timeline of the database, which changes when a standby is promoted or an archive is restored; '
   'null on a standby.';
 
--- PostgreSQL begins its statistics again after each crash, also if it recovers without a new postmaster, and in each
--- copy of the server. An orderly restart keeps them. If an administrator resets them, feeds only read a page again.
--- Aurora has a disk that outlives its servers, so there each start counts. The planner inlines the expression.
+-- Aurora has a disk that outlives its servers, so there each start counts, and each beginning of the statistics, which
+-- PostgreSQL discards at each crash recovery, also if it recovers without a new postmaster. Elsewhere a crash empties the
+-- table incarnation, and statistics that an administrator resets must not look like one. The planner inlines the
+-- expression.
 create function taskledger_internal.last_crash() returns text
 language sql stable
-return coalesce(extract(epoch from pg_stat_get_bgwriter_stat_reset_time())::text, '')
-    || case when to_regproc('pg_catalog.aurora_version') is null then ''
-            else '/' || extract(epoch from pg_postmaster_start_time()) end;
+return case when to_regproc('pg_catalog.aurora_version') is null then ''
+            else coalesce(extract(epoch from pg_stat_get_bgwriter_stat_reset_time())::text, '') || '/'
+              || extract(epoch from pg_postmaster_start_time()) end;
 
 comment on function taskledger_internal.last_crash() is
-  'Returns a text that changes with each crash recovery of PostgreSQL and on each other server.';
+  'Returns a text that changes with each crash recovery where unlogged tables survive it; elsewhere an empty one.';
 
 -- A crash may forget the newest transaction ids and positions and assign them again. A feed that remembers them would
 -- skip the new events. So the feed compares this id, and after a change continues from its cursor row: PostgreSQL keeps
 -- that row only together with the events that it covers. The table is unlogged: crash recovery, the promotion of a
--- standby and the copy of a data directory empty it; an orderly restart does not. Where a managed PostgreSQL keeps it
--- nevertheless, last_crash differs. A dump contains its row, which belongs to another table after a restore.
+-- standby and the copy of a data directory empty it; an orderly restart does not. Where Aurora keeps it nevertheless,
+-- last_crash differs. A dump contains its row, which belongs to another table after a restore.
 create unlogged table taskledger.incarnation (
   id       uuid not null default gen_random_uuid(),
   of_table text not null default taskledger_internal.origin() || '/' || to_regclass('taskledger.incarnation')::oid
@@ -105,15 +106,15 @@ comment on function taskledger_internal.begin_incarnation() is
   'Gives the database an incarnation if it lacks one.';
 
 -- A session notes the incarnation once, like its login: reading the table costs as much as ten appends. A crash ends
--- the session and the incarnation, and before a promotion a session notes none. Two more facts are noted: the start of
--- the server, because a copy of a stopped server's data has its incarnation when put back; and the table, because a
--- session continues when a dump is restored in its database.
+-- the session and the incarnation, and before a promotion a session notes none. Three more facts are noted: the start of
+-- the server, because a copy of a stopped server's data has its incarnation when put back; and, because a session
+-- continues, the table for when a dump is restored in its database, and last_crash for when statistics are reset.
 -- +goose StatementBegin
 create function taskledger_internal.note_incarnation(of_table oid) returns text
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   -- Not the text of a time, which depends on settings: a handler may set the time zone.
-  found text := of_table || '/' || taskledger_internal.incarnation() || '/'
+  found text := of_table || '/' || taskledger_internal.last_crash() || '/' || taskledger_internal.incarnation() || '/'
              || extract(epoch from pg_postmaster_start_time());
 begin
   if found is not null then
@@ -131,7 +132,8 @@ comment on function taskledger_internal.note_incarnation(oid) is
 create function taskledger_internal.session_incarnation() returns text
 language sql volatile
 return case when starts_with(current_setting('taskledger.incarnation', true),
-                             'taskledger.incarnation'::regclass::oid::text || '/')
+                             'taskledger.incarnation'::regclass::oid::text || '/'
+                               || taskledger_internal.last_crash() || '/')
             then current_setting('taskledger.incarnation', true)
             else taskledger_internal.note_incarnation('taskledger.incarnation'::regclass::oid) end;
 

@@ -4076,9 +4076,9 @@ COMMENT ON FUNCTION taskledger_internal.key_hash(kind text, biz_id text) IS 'Ret
 
 CREATE FUNCTION taskledger_internal.last_crash() RETURNS text
     LANGUAGE sql STABLE
-    RETURN (COALESCE((EXTRACT(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))::text, ''::text) || CASE WHEN (to_regproc('pg_catalog.aurora_version'::text) IS NULL) THEN ''::text ELSE ('/'::text || EXTRACT(epoch FROM pg_postmaster_start_time())) END);
+    RETURN CASE WHEN (to_regproc('pg_catalog.aurora_version'::text) IS NULL) THEN ''::text ELSE ((COALESCE((EXTRACT(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))::text, ''::text) || '/'::text) || EXTRACT(epoch FROM pg_postmaster_start_time())) END;
 
-COMMENT ON FUNCTION taskledger_internal.last_crash() IS 'Returns a text that changes with each crash recovery of PostgreSQL and on each other server.';
+COMMENT ON FUNCTION taskledger_internal.last_crash() IS 'Returns a text that changes with each crash recovery where unlogged tables survive it; elsewhere an empty one.';
 
 CREATE FUNCTION taskledger_internal.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
@@ -4999,7 +4999,7 @@ CREATE FUNCTION taskledger_internal.note_incarnation(of_table oid) RETURNS text
     AS $$
 declare
   -- Not the text of a time, which depends on settings: a handler may set the time zone.
-  found text := of_table || '/' || taskledger_internal.incarnation() || '/'
+  found text := of_table || '/' || taskledger_internal.last_crash() || '/' || taskledger_internal.incarnation() || '/'
              || extract(epoch from pg_postmaster_start_time());
 begin
   if found is not null then
@@ -6111,7 +6111,7 @@ COMMENT ON TABLE taskledger.incarnation IS 'Internal: one row with an id that ch
 
 CREATE FUNCTION taskledger_internal.session_incarnation() RETURNS text
     LANGUAGE sql
-    RETURN CASE WHEN starts_with(current_setting('taskledger.incarnation'::text, true), ((('taskledger.incarnation'::regclass)::oid)::text || '/'::text)) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger_internal.note_incarnation(('taskledger.incarnation'::regclass)::oid) END;
+    RETURN CASE WHEN starts_with(current_setting('taskledger.incarnation'::text, true), ((((('taskledger.incarnation'::regclass)::oid)::text || '/'::text) || taskledger_internal.last_crash()) || '/'::text)) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger_internal.note_incarnation(('taskledger.incarnation'::regclass)::oid) END;
 
 COMMENT ON FUNCTION taskledger_internal.session_incarnation() IS 'Returns the session''s note of note_incarnation; null as incarnation.';
 

@@ -1,6 +1,7 @@
 package feed_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/feed"
@@ -52,7 +54,7 @@ func TestFeedHeldOverACrash(t *testing.T) {
 
 // playCrash keeps a feed, a page of it if there is one, and a mutant of the feed over a crash, and checks
 // them after it. It reports whether the database lost events that they had read. isKept: the server keeps its unlogged
-// tables over a crash, as Aurora does.
+// tables over a crash, as Aurora.
 func playCrash(
 	t *testing.T, crash func(*crashFixture), forgotten func(*crashFixture, ...string), readable, isKept bool,
 ) bool {
@@ -60,6 +62,7 @@ func playCrash(
 	f := newCrashFixture(t)
 	if isKept {
 		f.exec(f.owner, "alter table taskledger.incarnation set logged")
+		f.becomeAurora()
 	}
 	opened, mutant := f.open(f.pool, nil), f.open(f.pool, nil)
 	mutant.Mutate(replace(t, feed.WindowSQL,
@@ -106,6 +109,68 @@ func playCrash(
 		t.Errorf("the feed opened anew delivered (-want +got):\n%s", diff)
 	}
 	return true
+}
+
+// An administrator resets the statistics of the server, which is no crash: sessions continue. Elsewhere than on Aurora
+// nothing changes. There the sessions with a note agree with new ones, or each half would refuse the other's tasks.
+func TestStatisticsAreReset(t *testing.T) {
+	t.Parallel()
+	for _, isAurora := range []bool{false, true} {
+		t.Run(fmt.Sprintf("aurora=%t", isAurora), func(t *testing.T) {
+			t.Parallel()
+			f := newCrashFixture(t)
+			if isAurora {
+				f.becomeAurora()
+			}
+			opened := f.open(f.pool, nil)
+			noted := func(tx pgx.Tx) (value string) {
+				const sql = "select coalesce(taskledger_internal.session_incarnation(), '')"
+				if err := tx.QueryRow(f.ctx, sql).Scan(&value); err != nil {
+					t.Fatal(err)
+				}
+				return value
+			}
+			session, err := f.pool.Acquire(f.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Release()
+			inTx := func(db interface {
+				Begin(context.Context) (pgx.Tx, error)
+			}) (value string) {
+				tx, err := db.Begin(f.ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				value = noted(tx)
+				f.commit(tx)
+				return value
+			}
+			before := inTx(session)
+			f.exec(f.owner, "select pg_stat_reset_shared('bgwriter')")
+			_, _, err = opened.Poll(f.ctx)
+			if isCrash := errors.Is(err, feed.ErrCrashed); isCrash != isAurora || !isCrash && err != nil {
+				t.Errorf("Poll after the statistics were reset: %v", err)
+			}
+			f.open(f.pool, nil)
+			old, fresh := inTx(session), inTx(f.owner)
+			if old != fresh || fresh == "" || (fresh != before) != isAurora {
+				t.Errorf("before %q, after %q in an older session and %q in a new one", before, old, fresh)
+			}
+		})
+	}
+}
+
+// becomeAurora makes the server look like Aurora.
+func (f *crashFixture) becomeAurora() {
+	f.t.Helper()
+	tx, err := f.owner.Begin(f.ctx)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.exec(tx, "set local allow_system_table_mods to on")
+	f.exec(tx, "create function pg_catalog.aurora_version() returns text language sql return '17.4'")
+	f.commit(tx)
 }
 
 // An orderly restart loses nothing, so a feed may stay open over it.
