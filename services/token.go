@@ -39,8 +39,8 @@ func CreateToken(ctx context.Context, db ledger.DB, o TokenOptions) (id, secret 
 	return t.ID, secret, err
 }
 
-// ReadTokens returns all tokens as JSON, without secrets, including revoked ones: the tokens of taskledger list tokens
-// -o json. It never commits.
+// ReadTokens returns all tokens as JSON, without secrets, including revoked ones, like taskledger show tokens -o json.
+// It never commits.
 func ReadTokens(ctx context.Context, db ledger.DB) (json.RawMessage, error) {
 	all, err := api.ReadTokens(ctx, db)
 	if err != nil {
