@@ -53,6 +53,11 @@ func TestArchivedTaskIsRead(t *testing.T) {
 	if got := s.call(api.Viewer, "GET", path+"/events", "").body; string(got) != string(events) {
 		t.Errorf("got %s, want %s", got, events)
 	}
+	tag := s.call(api.Viewer, "GET", path, "").header.Get("Etag")
+	unchanged := s.call(api.Viewer, "GET", path+"?wait=1", "", "If-None-Match", tag)
+	if tag == "" || unchanged.status != http.StatusNotModified {
+		t.Errorf("a wait for another version than %s: %d %s", tag, unchanged.status, unchanged.body)
+	}
 	next := "0"
 	for n := range 3 {
 		page := decode[client.List[ledger.Event]](s, s.call(api.Viewer, "GET", path+"/events?limit=1&after="+next, ""),

@@ -80,21 +80,33 @@ func (h *Handler) listHistory(w http.ResponseWriter, r *http.Request, c *caller)
 	return h.writeJSON(w, r, http.StatusOK, answer)
 }
 
-// pageOf returns a page of the events of a task: those after a version.
+// pageOf returns a page of the events of a task: those after a version. An event with a version that an earlier one has,
+// of a key that was archived before, goes with the event before it.
 func pageOf(events []ledger.Event, after int64, limit int) (page client.List[ledger.Event]) {
 	page.Items = []ledger.Event{}
+	var highest ledger.Version // so far
 	for _, e := range events {
-		if int64(e.Version) <= after {
-			continue
-		}
-		if len(page.Items) >= limit && e.Version > page.Items[len(page.Items)-1].Version ||
-			size(page.Items) > maxPageBytes {
-			page.Next = strconv.Itoa(int(page.Items[len(page.Items)-1].Version))
+		isNext := e.Version > highest
+		if isNext && len(page.Items) > 0 && (len(page.Items) >= limit || size(page.Items) > maxPageBytes) {
+			page.Next = strconv.Itoa(int(highest))
 			break
 		}
-		page.Items = append(page.Items, e)
+		if highest = max(highest, e.Version); int64(highest) > after {
+			page.Items = append(page.Items, e)
+		}
 	}
 	return page
+}
+
+// loadAny loads a task, from the files of the archive if it was archived.
+func (h *Handler) loadAny(r *http.Request, k ledger.Key) (ledger.Task, error) {
+	t, err := h.load(r, k)
+	if errors.Is(err, ledger.ErrUnknownTask) {
+		ctx, cancel := database(r)
+		defer cancel()
+		t, _, err = h.ReadArchived(ctx, err)
+	}
+	return t, err
 }
 
 // ReadArchived returns the task with its events that err, the [*ledger.ArchivedError] of a read, names. It returns err

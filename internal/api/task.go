@@ -232,12 +232,7 @@ func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) err
 	if known != nil {
 		done = func(t ledger.Task) bool { return !known.have(t.Version) }
 	}
-	t, err := h.load(r, k)
-	if errors.Is(err, ledger.ErrUnknownTask) {
-		ctx, cancel := database(r)
-		defer cancel()
-		t, _, err = h.ReadArchived(ctx, err)
-	}
+	t, err := h.loadAny(r, k)
 	if err == nil {
 		err = conditions.check(t, true)
 	}

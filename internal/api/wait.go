@@ -26,7 +26,7 @@ func (h *Handler) awaitFinished(r *http.Request, k ledger.Key, wait time.Duratio
 	case r.Context().Err() != nil:
 		return ledger.Task{}, r.Context().Err()
 	}
-	return h.load(r, k)
+	return h.loadAny(r, k)
 }
 
 // await returns a task when it is done, or as it is when the time is up or the server shuts down.
@@ -38,7 +38,7 @@ func (h *Handler) await(
 	timeUp := time.NewTimer(wait)
 	defer timeUp.Stop()
 	for isLast := false; ; {
-		t, err := h.load(r, k)
+		t, err := h.loadAny(r, k)
 		if err != nil || isLast || done(t) {
 			return t, err
 		}
