@@ -150,14 +150,12 @@ func (v *values) report(r health.Report) {
 	}
 	v.number(paused, len(r.Paused))
 	v.number(stoppedLines, len(r.StoppedLines))
-	if a := r.Archive; a != nil {
-		overdue := time.Duration(0)
-		if a.Held > 0 {
-			overdue = a.Cutoff.Sub(a.HeldSince)
-		}
-		v.number(archiveHeld, int(a.Held))
-		v.seconds(archiveOldest, overdue)
+	held, overdue := 0, time.Duration(0) // without an archive
+	if a := r.Archive; a != nil && a.Held > 0 {
+		held, overdue = int(a.Held), a.Cutoff.Sub(a.HeldSince)
 	}
+	v.number(archiveHeld, held)
+	v.seconds(archiveOldest, overdue)
 	v.number(rejected, int(r.Rejected))
 	v.number(timersDue, r.Timers.Due)
 	v.seconds(timersLate, r.Timers.Late())

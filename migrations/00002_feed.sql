@@ -43,8 +43,8 @@ comment on function taskledger_internal.timeline() is
   'null on a standby.';
 
 -- Aurora has a disk that outlives its servers, so there each start counts, and each beginning of the statistics, which
--- PostgreSQL discards at each crash recovery, also if it recovers without a new postmaster. Elsewhere a crash empties the
--- table incarnation, and statistics that an administrator resets must not look like one. The planner inlines the
+-- PostgreSQL discards at each crash recovery, also if it recovers without a new postmaster. Elsewhere a crash empties
+-- the table incarnation, and statistics that an administrator resets must not look like one. The planner inlines the
 -- expression.
 create function taskledger_internal.last_crash() returns text
 language sql stable
@@ -106,8 +106,8 @@ comment on function taskledger_internal.begin_incarnation() is
   'Gives the database an incarnation if it lacks one.';
 
 -- A session notes the incarnation once, like its login: reading the table costs as much as ten appends. A crash ends
--- the session and the incarnation, and before a promotion a session notes none. Three more facts are noted: the start of
--- the server, because a copy of a stopped server's data has its incarnation when put back; and, because a session
+-- the session and the incarnation, and before a promotion a session notes none. Three more facts are noted: the start
+-- of the server, because a copy of a stopped server's data has its incarnation when put back; and, because a session
 -- continues, the table for when a dump is restored in its database, and last_crash for when statistics are reset.
 -- +goose StatementBegin
 create function taskledger_internal.note_incarnation(of_table oid) returns text

@@ -36,7 +36,8 @@ func TestStatisticsAreReset(t *testing.T) {
 		}
 		deadline := time.Now().Add(patience)
 		for done := 0; done < (round+1)*tasks; time.Sleep(10 * time.Millisecond) {
-			err := db.QueryRow(t.Context(), "select count(*) from taskledger.event where type = 'succeeded'").Scan(&done)
+			err := db.QueryRow(t.Context(),
+				"select count(*) from taskledger.event where type = 'succeeded'").Scan(&done)
 			if err != nil || time.Now().After(deadline) {
 				t.Fatalf("round %d: %d tasks have succeeded, %v\n%s", round, done, err, &whole.log)
 			}
