@@ -2,9 +2,7 @@ package archive
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -37,8 +35,8 @@ func (e *UnreadableError) Error() string { return fmt.Sprintf("%s: %s", e.Task, 
 func (e *UnreadableError) Unwrap() []error { return []error{e.Task, e.Err} }
 
 // Events returns the events of an archived task in the order of positions. If its key was archived before, too, they
-// begin with the first event of that task. It reads the volume that the ledger has recorded, and other volumes of its
-// archive only if versions are missing in it.
+// begin with the first event of that task. It reads the volume that the ledger has recorded, and other volumes of that
+// ledger in its archive only if versions are missing in it. If one place cannot be read, it reads the other.
 //
 // Errors: t if its events are in no file; [*UnreadableError]; [ledger.ErrUnknownTask] if the files contain another key
 // with the same hash.
@@ -50,24 +48,22 @@ func (s Source) Events(ctx context.Context, t *ledger.ArchivedError) ([]ledger.E
 	if recorded == "" && s.Place == "" {
 		return nil, t
 	}
-	var missing error
+	var unread error // the last one, of the place where the task was archived
 	for _, place := range slices.Compact([]string{s.Place, recorded}) {
 		if place == "" {
 			continue
 		}
 		events, err := s.at(ctx, place, volume, t)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			missing = err
 		case err != nil:
-			return nil, &UnreadableError{Task: t, Err: err}
+			unread = err
 		case len(events) > 0:
 			return events, nil
 		}
 	}
 	switch {
-	case missing != nil:
-		return nil, &UnreadableError{Task: t, Err: missing}
+	case unread != nil:
+		return nil, &UnreadableError{Task: t, Err: unread}
 	case volume == "":
 		return nil, t
 	}
@@ -91,11 +87,19 @@ func (s Source) at(ctx context.Context, place, volume string, t *ledger.Archived
 		}
 	}
 	if !isWhole(records, t.Version) && (volume == "" || len(records) > 0) {
+		of := ""
+		if r != nil {
+			of = r.volumes[0].Ledger
+		}
 		if r, err = Open(ctx, store); err != nil {
 			return nil, err
 		}
+		r.volumes = slices.DeleteFunc(r.volumes, func(m *Manifest) bool { return of != "" && m.Ledger != of })
 		if records, err = r.History(ctx, t.Key); err != nil {
 			return nil, err
+		}
+		if n := len(records); volume == "" && n > 0 && records[n-1].Version < t.Version {
+			return nil, nil // an export from before the task's end
 		}
 	}
 	slices.SortFunc(records, func(a, b Record) int { return int(min(max(a.Position-b.Position, -1), 1)) })

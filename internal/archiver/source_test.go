@@ -177,3 +177,88 @@ func volumes(t *testing.T, place string) []string {
 	}
 	return names
 }
+
+// Two ledgers archive to one place, and both have tasks with one key. A reader gets the events of its own ledger, also
+// where it reads several volumes.
+func TestArchivedTaskBesideAnotherLedger(t *testing.T) {
+	t.Parallel()
+	f, other := newFixture(t), newFixture(t)
+	place := t.TempDir()
+	ledgertest.ExecAsOwner(t, other.DB, `
+		update taskledger.setting set value = gen_random_uuid()::text where name = 'installation'`)
+	ledgertest.Enqueue(t, other.DB, key("0"), `{}`) // the positions differ
+	other.finish("1")
+	other.archiveTo(place)
+	f.finish("1")
+	f.archiveTo(place)
+	rerun := &ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun}
+	if _, err := ledger.Enqueue(t.Context(), f.DB, key("1"), nil, rerun); err != nil {
+		t.Fatal(err)
+	}
+	ledgertest.Append(t, f.DB, key("1"), ledger.EventStarted, ledger.EventCancelled)
+	f.archiveTo(place)
+	events, err := archive.Source{Open: openDirectory}.Events(t.Context(), f.archived("1"))
+	if len(events) != 8 || err != nil {
+		t.Errorf("%d events, %v: %v", len(events), err, events)
+	}
+}
+
+// The place in which a task is looked for first contains an older export, or cannot be read: the task is read from
+// where it was archived.
+func TestArchivedTaskIsReadBehindABadPlace(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	place, first := t.TempDir(), t.TempDir()
+	f.finish("1")
+	f.archiveTo(place)
+	a := f.archived("1")
+	volume := volumes(t, place)[0]
+	folder := filepath.Join(first, "volumes", volume)
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile(filepath.Join(place, "volumes", volume, "manifest.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"truncated": string(manifest[:100]), "without its other files": string(manifest),
+	} {
+		if err := os.WriteFile(filepath.Join(folder, "manifest.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		source := archive.Source{Open: openDirectory, Place: first}
+		if events, err := source.Events(t.Context(), a); len(events) != 3 || err != nil {
+			t.Errorf("%s: %v, %v", name, events, err)
+		}
+		source.Place = place
+		unread := *a
+		unread.File = archive.VolumeAt(first, volume)
+		if events, err := source.Events(t.Context(), &unread); len(events) != 3 || err != nil {
+			t.Errorf("%s, second: %v, %v", name, events, err)
+		}
+		if _, err := (archive.Source{Open: openDirectory}).Events(t.Context(), &unread); !errors.As(err,
+			new(*archive.UnreadableError)) {
+			t.Errorf("%s, alone: %v", name, err)
+		}
+	}
+}
+
+// An export from before the task's end is not taken for the archived task.
+func TestArchivedTaskIsNotReadFromAnOlderExport(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	place := t.TempDir()
+	ledgertest.Enqueue(t, f.DB, key("1"), `{}`)
+	ledgertest.Append(t, f.DB, key("1"), ledger.EventStarted)
+	if _, err := archive.Export(t.Context(), f.As("reader"), archive.Directory(place), nil); err != nil {
+		t.Fatal(err)
+	}
+	ledgertest.Append(t, f.DB, key("1"), ledger.EventSucceeded)
+	f.archive()
+	a := f.archived("1")
+	events, err := archive.Source{Open: openDirectory, Place: place}.Events(t.Context(), a)
+	if found, ok := errors.AsType[*ledger.ArchivedError](err); !ok || found != a {
+		t.Errorf("%v, %v", events, err)
+	}
+}
