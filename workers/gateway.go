@@ -184,21 +184,33 @@ func (g *gateway) End(ctx context.Context, caller string, outcomes ...remote.Out
 func (g *gateway) find(
 	ctx context.Context, caller string, a remote.AttemptRef, result json.RawMessage, err error,
 ) (ledger.State, error) {
-	t, loadErr := ledger.Load(ctx, g.config.DB, a.Key)
-	if loadErr != nil {
-		return "", loadErr
-	}
 	open, loadErr := g.openAll(ctx, caller, []string{a.Fence})
 	if loadErr != nil {
 		return "", loadErr
 	}
-	if f, ok := open[0]; ok && f.Key == a.Key && f.attempt == a.Attempt {
+	f, ok := open[0]
+	wasGiven := ok && f.Key == a.Key && f.attempt == a.Attempt
+	t, loadErr := g.load(ctx, a, wasGiven)
+	if loadErr != nil {
+		return "", loadErr
+	}
+	if wasGiven {
 		isSame, loadErr := g.isRecorded(ctx, f, t, result, err)
 		if isSame || loadErr != nil {
 			return t.State, loadErr
 		}
 	}
 	return "", &remote.EndedError{Key: a.Key, Attempt: a.Attempt, State: t.State, Version: t.Version}
+}
+
+// load returns the task of an attempt. A task that was given and does not exist was archived, or a fail-over has lost
+// it: the attempt has ended.
+func (g *gateway) load(ctx context.Context, a remote.AttemptRef, wasGiven bool) (ledger.Task, error) {
+	t, err := ledger.Load(ctx, g.config.DB, a.Key)
+	if wasGiven && errors.Is(err, ledger.ErrUnknownTask) {
+		err = &remote.EndedError{Key: a.Key, Attempt: a.Attempt}
+	}
+	return t, err
 }
 
 // isRecorded reports whether an attempt of the task's current run has ended with an outcome.
@@ -209,7 +221,9 @@ func (g *gateway) isRecorded(
 	if err != nil || !all[0].isFound || !all[0].isOfRun() {
 		return false, err
 	}
-	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventSucceeded, ledger.EventFailed}, Limit: 1}
+	o := ledger.NewestOptions{
+		Types: []ledger.EventType{ledger.EventSucceeded, ledger.EventFailed, ledger.EventSnoozed}, Limit: 1,
+	}
 	newest, err := ledger.NewestOf(ctx, g.config.DB, f.Key, o)
 	if err != nil || len(newest) == 0 || newest[0].Attempt != f.attempt || newest[0].Version <= f.version ||
 		newest[0].Actor != f.worker {
@@ -219,6 +233,8 @@ func (g *gateway) isRecorded(
 	switch e := newest[0]; {
 	case e.Type == ledger.EventSucceeded:
 		return outcome == nil && isSameJSON(t.Result, result), nil
+	case e.Type == ledger.EventSnoozed:
+		return outcome != nil && vocabulary{}.Decide(outcome).Action == attempt.Snooze, nil
 	case errors.As(outcome, &reported):
 		return e.ErrorText() == printable.Storable(reported.Message, attempt.MaxMessage), nil
 	}
@@ -250,11 +266,11 @@ func (g *gateway) Progress(ctx context.Context, caller string, a remote.AttemptR
 			return d.job.Progress(report)
 		}
 	}
-	isAtWork, err := g.progressElsewhere(ctx, caller, a, report)
+	isAtWork, wasGiven, err := g.progressElsewhere(ctx, caller, a, report)
 	if err != nil || isAtWork {
 		return err
 	}
-	t, err := ledger.Load(ctx, g.config.DB, a.Key)
+	t, err := g.load(ctx, a, wasGiven)
 	if err != nil {
 		return err
 	}

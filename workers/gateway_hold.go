@@ -177,35 +177,35 @@ func (g *gateway) releaseElsewhere(ctx context.Context, caller, session string, 
 	return n, nil
 }
 
-// progressElsewhere reports how far an attempt is that this process does not have, and reports whether it is at work.
-// While the process that gave it is alive, the report is only published: an event of another process would fence the
-// attempt there.
+// progressElsewhere reports how far an attempt is that this process does not have. It returns whether the attempt is at
+// work, and whether its fence is valid. While the process that gave it is alive, the report is only published: an event
+// of another process would fence the attempt there.
 func (g *gateway) progressElsewhere(
 	ctx context.Context, caller string, a remote.AttemptRef, report json.RawMessage,
-) (bool, error) {
+) (isAtWork, wasGiven bool, err error) {
 	text, err := marshal("progress", report)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	open, err := g.openAll(ctx, caller, []string{a.Fence})
 	f, ok := open[0]
 	if err != nil || !ok || f.Key != a.Key || f.attempt != a.Attempt {
-		return false, err
+		return false, false, err
 	}
 	all, err := g.read(ctx, []fence{f})
 	if err != nil {
-		return false, err
+		return false, true, err
 	}
 	if reason, _ := all[0].end(); reason != "" {
-		return false, nil
+		return false, true, nil
 	}
 	publishProgress(g.config.NATS, a.Key, a.Attempt, text)
 	if all[0].left >= g.config.Term/2 {
-		return true, nil
+		return true, true, nil
 	}
 	version, err := g.versionOf(ctx, f)
 	if err != nil || version == 0 {
-		return false, err
+		return false, true, err
 	}
 	_, err = ledger.Append(ctx, g.config.DB, ledger.AppendRequest{
 		Key: f.Key, Expected: version, Type: ledger.EventProgressed, Actor: f.worker,
@@ -214,7 +214,7 @@ func (g *gateway) progressElsewhere(
 	if ledger.IsConflict(err) { // another report came first
 		err = nil
 	}
-	return true, err
+	return true, true, err
 }
 
 // publishProgress publishes a report without waiting. A later one replaces a lost one.

@@ -413,7 +413,9 @@ func workProblem(err error) error {
 	switch {
 	case errors.As(err, &ended):
 		p := problem(codeAttemptEnded, printable.Text(ended.Error()))
-		p.State, p.Version, p.History = ended.State, ended.Version, client.Path(ended.Key)+"/events"
+		if ended.State != "" {
+			p.State, p.Version, p.History = ended.State, ended.Version, client.Path(ended.Key)+"/events"
+		}
 		return p
 	case errors.As(err, &guarantee):
 		return problem(codeGuarantee, printable.Text(guarantee.Error()))

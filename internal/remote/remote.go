@@ -100,11 +100,15 @@ func (e *Error) Error() string { return e.Message }
 type EndedError struct {
 	ledger.Key
 	Attempt ledger.Attempt
-	State   ledger.State // of the task
+	State   ledger.State // of the task; "": the ledger does not have it any more
 	Version ledger.Version
 }
 
 func (e *EndedError) Error() string {
+	if e.State == "" {
+		return fmt.Sprintf("attempt %d at task %s has ended: the ledger does not have the task any more",
+			e.Attempt, e.Key)
+	}
 	return fmt.Sprintf("attempt %d at task %s has ended otherwise, or is not the caller's: the task is %s, version %d",
 		e.Attempt, e.Key, e.State, e.Version)
 }
