@@ -250,6 +250,17 @@ func (d *delivery) refuse(err error) {
 	d.outcomes <- o
 }
 
+// withoutContent returns what a repeated call needs of an ended attempt: neither args nor result. The pool is locked.
+func (d *delivery) withoutContent() *delivery {
+	job := &Job{Key: d.job.Key, Attempt: d.job.Attempt, Version: d.job.Version, AvailableAt: d.job.AvailableAt}
+	outcome := remoteOutcome{err: d.outcome.err, digest: d.outcome.digest}
+	end := attempt.End{Outcome: d.end.Outcome, State: d.end.State}
+	return &delivery{
+		kind: d.kind, job: job, ended: d.ended, session: d.session, fence: d.fence, isOver: true, outcome: outcome,
+		reason: d.reason, end: end,
+	}
+}
+
 // running returns an attempt that is at work, or nil.
 func (p *gatewayPool) running(a remote.AttemptRef) *delivery {
 	p.mu.Lock()

@@ -163,11 +163,11 @@ func (k *gatewayKind) noteEnd(job *Job, end attempt.End) {
 	if d.session == nil {
 		return
 	}
-	d.args = nil
 	delete(d.session.held, d)
 	delete(p.fences, d.fence)
-	p.over[d.fence] = d
-	p.overList.PushBack(d)
+	over := d.withoutContent()
+	p.over[d.fence] = over
+	p.overList.PushBack(over)
 	for p.overList.Len() > maxEnded {
 		delete(p.over, p.overList.Remove(p.overList.Front()).(*delivery).fence)
 	}

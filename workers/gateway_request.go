@@ -210,7 +210,9 @@ func (p *gatewayPool) answer(r *remoteRequest) (remote.Answer, error) {
 		answer.Batch = r.received.with(batchOf{p.process, s.batch})
 	}
 	for _, d := range r.got {
-		answer.Tasks = append(answer.Tasks, d.task())
+		if !d.isOver {
+			answer.Tasks = append(answer.Tasks, d.task())
+		}
 	}
 	return answer, nil
 }
