@@ -371,3 +371,43 @@ func TestPushWhileTheDatabaseIsAway(t *testing.T) {
 		t.Errorf("%d requests for %d tasks", n, len(ids))
 	}
 }
+
+// A pusher stops although the database is away and it holds a task that it has not sent.
+func TestPusherStopsWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	away, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/nothing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(away.Close)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(pushSecret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := webhooks.Push{Kind: "a.pushed", Endpoint: webhooks.Endpoint{URL: "http://127.0.0.1:1", SecretFile: secret,
+		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
+	pusher, err := webhooks.NewPusher(webhooks.PusherConfig{DB: away, Work: s.work,
+		File: webhooks.PushFile{Push: []webhooks.Push{p}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- pusher.Run(ctx) }()
+	s.enqueue("a.pushed/1", `1`)
+	s.awaitState("a.pushed/1", ledger.StateRunning)
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the pusher does not stop")
+	}
+	s.work.Drain()
+	if task := s.task("a.pushed/1"); task.State != ledger.StateAvailable || task.Failures > 0 {
+		t.Errorf("%+v", task)
+	}
+}

@@ -100,6 +100,7 @@ type pushedKind struct {
 	slots   chan struct{} // holds a token for each task that is sent or accepted
 
 	requests   sync.WaitGroup
+	stopping   context.Context // set by run; done when the pusher stops
 	concluding context.Context // set by run; done when outcomes are not tried again
 
 	mu   sync.Mutex
@@ -116,7 +117,7 @@ func (k *pushedKind) run(ctx context.Context) {
 	defer stop()
 	concluding, giveUp := context.WithCancel(lasting)
 	defer giveUp()
-	k.concluding = concluding
+	k.stopping, k.concluding = ctx, concluding
 	defer context.AfterFunc(ctx, func() { _ = loop.Sleep(concluding, concludeFor); giveUp() })()
 	go k.beat(lasting)
 	defer k.sender.client.Close()
@@ -281,8 +282,8 @@ type pushed struct {
 // push sends a task and records the outcome, unless it is accepted.
 func (k *pushedKind) push(ctx context.Context, t remote.Task) {
 	reply, err := k.send(ctx, t)
-	if err != nil && ctx.Err() != nil {
-		return // beat has ended it
+	if err != nil && (ctx.Err() != nil || errors.Is(err, errNotSent)) {
+		return // beat has ended it, or the gateway gives it back
 	}
 	if err == nil && reply.Status == http.StatusAccepted {
 		k.accept(t)
@@ -305,14 +306,21 @@ func (k *pushedKind) push(ctx context.Context, t remote.Task) {
 // maxPushReply is the greatest body that becomes a result: the bound of results.
 const maxPushReply = 256 << 10
 
+// errNotSent means that the pusher stops while the database is unavailable: the task was not sent.
+var errNotSent = errors.New("the task was not sent")
+
 // send sends a task.
 func (k *pushedKind) send(ctx context.Context, t remote.Task) (post.Reply, error) {
 	id, err := k.pusher.id(ctx, t.Key)
 	for delay := (loop.Backoff{}); err != nil; id, err = k.pusher.id(ctx, t.Key) {
 		k.pusher.config.Logger.WarnContext(ctx, "cannot read a task that is to be sent", "kind", string(t.Kind),
 			"biz_id", string(t.BizID), "error", err)
-		if loop.Sleep(ctx, delay.Next()) != nil {
+		select {
+		case <-time.After(delay.Next()):
+		case <-ctx.Done():
 			return post.Reply{}, err
+		case <-k.stopping.Done():
+			return post.Reply{}, errNotSent
 		}
 	}
 	data := pushed{
