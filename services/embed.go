@@ -82,10 +82,17 @@ func Embed(ctx context.Context, o *EmbedOptions, program func(context.Context, *
 		}
 		if postgres != nil {
 			go stopWith(ctx, postgres, stop)
-			return errors.Join(e.embed(ctx, stop, program), postgres.Close())
+			return e.embedIn(ctx, stop, postgres, program)
 		}
 	}
 	return e.embed(ctx, stop, program)
+}
+
+// embedIn runs a ledger in a server of its own, and closes that, also if program panics.
+func (o EmbedOptions) embedIn(ctx context.Context, stop context.CancelCauseFunc, postgres *embedded.Server,
+	program func(context.Context, *taskledger.Client) error) (err error) {
+	defer func() { err = errors.Join(err, postgres.Close()) }()
+	return o.embed(ctx, stop, program)
 }
 
 // embed runs a ledger in a database. stop ends ctx with a [*stoppedError].

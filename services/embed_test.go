@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger"
+	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/services"
@@ -149,6 +152,45 @@ func TestRolesOfAProgram(t *testing.T) {
 	whole.end(t)
 	if called.Load() {
 		t.Error("a process with the role services has called the program")
+	}
+}
+
+// A program without an address starts PostgreSQL itself, and keeps its data. The server ends with it, also if the
+// program panics.
+func TestEmbedOfItsOwnDatabase(t *testing.T) {
+	t.Setenv("DATABASE_URL", "")
+	o := services.EmbedOptions{OwnDatabase: true, Dir: t.TempDir()}
+	if err := os.Chmod(filepath.Dir(o.Dir), 0o755); err != nil { // root runs PostgreSQL as another user
+		t.Fatal(err)
+	}
+	enqueue := func(ctx context.Context, client *taskledger.Client) error {
+		_, err := greet.Enqueue(ctx, client.DB, "order-1", "world", nil)
+		return err
+	}
+	if err := services.Embed(t.Context(), &o, enqueue); err != nil {
+		t.Fatal(err)
+	}
+	for _, panics := range []bool{true, false} {
+		func() {
+			defer func() {
+				if r := recover(); (r != nil) != panics {
+					t.Errorf("recovered: %v", r)
+				}
+			}()
+			err := services.Embed(t.Context(), &o, func(ctx context.Context, client *taskledger.Client) error {
+				if panics {
+					panic("broken")
+				}
+				_, err := ledger.Load(ctx, client.DB, greet.Key("order-1"))
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		if _, err := embedded.Attach(o.Dir); !errors.Is(err, embedded.ErrNotRunning) {
+			t.Errorf("after a program that panics=%t: %v", panics, err)
+		}
 	}
 }
 

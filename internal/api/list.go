@@ -80,8 +80,8 @@ func (h *Handler) listHistory(w http.ResponseWriter, r *http.Request, c *caller)
 	return h.writeJSON(w, r, http.StatusOK, answer)
 }
 
-// pageOf returns a page of the events of a task: those after a version. If a key was archived before, the same
-// version can occur twice: the later of the two goes with the event before it.
+// pageOf returns a page of the events of a task: those after a version. An event with a lower version than an earlier
+// one, of a key that was archived before, goes with the event before it.
 func pageOf(events []ledger.Event, after int64, limit int) (page client.List[ledger.Event]) {
 	page.Items = []ledger.Event{}
 	var highest ledger.Version // so far
