@@ -19,7 +19,7 @@ class TestClient(Case):
             self.assertTrue(task.is_new)
             self.assertEqual(self.client.wait(self.kind, "a/b:ä", PATIENCE), {"doubled": 42})
         self.assertFalse(self.client.enqueue(self.kind, "a/b:ä", 21).is_new)
-        with self.assertRaises(taskledger.OtherArgs):
+        with self.assertRaisesRegex(taskledger.OtherArgs, "^the task .* exists with other args"):
             self.client.enqueue(self.kind, "a/b:ä", 22)
 
     def test_wait_for_what_fails(self) -> None:

@@ -49,3 +49,5 @@ class TestTesting(unittest.TestCase):
         worker = Worker("http://127.0.0.1:1", database=Database())  # type: ignore[arg-type]
         worker.handle("mail.send")(lambda job, connection: connection)
         self.assertEqual(testing.run(worker, "mail.send", "1", connection="c").result, "c")
+        with self.assertRaisesRegex(ValueError, "connection=db"):
+            testing.run(worker, "mail.send", "1")

@@ -203,6 +203,27 @@ print("stopped")
         self.assertEqual(process.returncode, 0)
         self.assertEqual(self.client.wait(self.kind, "A", 1), "done")
 
+    def test_second_interrupt_ends_the_process(self) -> None:
+        program = f"""
+import logging, taskledger, time
+logging.basicConfig(format="%(message)s", level=logging.INFO)
+worker = taskledger.Worker({URL!r}, {TOKEN!r}, shutdown_timeout=3600)
+@worker.handle({self.kind!r})
+def handler(job):
+    job.log.info("begun")
+    time.sleep(3600)
+worker.run()
+"""
+        with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+            self.addCleanup(process.kill)
+            self.client.enqueue(self.kind, "A")
+            assert process.stderr is not None
+            self.assertEqual(process.stderr.readline(), f"{self.kind}/A #1: begun\n")
+            process.send_signal(signal.SIGINT)
+            self.assertIn("waits up to 3600 s for 1 tasks", process.stderr.readline())
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(PATIENCE), -signal.SIGINT)
+
     def test_serve_in_an_event_loop(self) -> None:
         async def program() -> Any:
             worker, client = self.worker(), taskledger.AsyncClient(URL, TOKEN)

@@ -66,7 +66,7 @@ class Client:
                                       headers=_telemetry.carrier())
         except Problem as problem:
             if problem.code == "other_args":
-                raise OtherArgs(f"{kind}/{biz_id} exists with other args: {problem.detail}") from problem
+                raise OtherArgs(problem.detail) from problem
             raise
         except Ended as ended:
             raise TimeoutError(f"{kind}/{biz_id} may not be enqueued: {ended.__cause__}") from ended.__cause__

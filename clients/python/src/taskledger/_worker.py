@@ -122,7 +122,9 @@ class Worker:
     async def serve(self) -> None:
         """Like run, in the caller's event loop. If it is cancelled, it returns after a graceful shutdown."""
         self._loop = loop = asyncio.get_running_loop()
-        signals = [signal.SIGTERM, signal.SIGINT] if threading.current_thread() is threading.main_thread() else []
+        is_main = threading.current_thread() is threading.main_thread()
+        signals = [signal.SIGTERM, signal.SIGINT] if is_main else []
+        on_interrupt = signal.getsignal(signal.SIGINT)
 
         def release_signals() -> None:
             while signals:
@@ -130,6 +132,7 @@ class Worker:
 
         def on_signal() -> None:
             release_signals()  # a second one ends the process
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # KeyboardInterrupt would wait for the handlers
             self.stop()
         with contextlib.suppress(NotImplementedError):  # on Windows, SIGINT cancels run
             for number in signals:
@@ -149,6 +152,8 @@ class Worker:
         finally:
             with contextlib.suppress(NotImplementedError):
                 release_signals()
+            if is_main:
+                signal.signal(signal.SIGINT, on_interrupt)
         if self._error is not None:
             raise self._error
 
@@ -354,11 +359,15 @@ class Worker:
                     holds[ended["fence"]].drop(ended["reason"])
 
     def _shut_down(self) -> None:
+        if self._work:
+            log.info("the worker %s stops: it waits up to %g s for %d tasks, or until a second signal", self.name,
+                     self.shutdown_timeout, len(self._work))
         with self._changed:
             self._changed.wait_for(lambda: not self._work, self.shutdown_timeout)
             left = list(self._work.values())
         holds = [attempt.fence for attempt in left if not attempt.is_over.is_set()]
         for attempt in left:
+            attempt.job.log.warning("the attempt is over: shutdown")
             attempt.drop("shutdown")
         with self._changed:
             self._changed.wait_for(lambda: not self._work, 1.0 if left else 0.0)

@@ -43,6 +43,8 @@ async def arun(worker: Worker, kind: str, biz_id: str, args: Any = None, *, conn
         job.report = progress.append
     if cancelled:
         job.cancel(cancelled)
+    if worker.guarantee == "exactly once" and connection is None:
+        raise ValueError("the worker has a database: give the handler a connection, as in connection=db")
     arguments = () if worker.guarantee != "exactly once" else (connection,)
     attempt = Attempt(job, "test")
     outcome: Outcome = await (worker.ainvoke(attempt, *arguments) if worker.handlers[kind].is_async
