@@ -66,6 +66,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&c.logFormat, "log-format", "text or json")
 	flags.Var((*logLevel)(&c.logLevel), "log-level", "debug, info, warn or error")
 	bind(flags, "ledger", envLedger)
+	refuseZero(flags, "ledger") // the addresses of the environment would count
 	bind(flags, "log-format", envLogFormat)
 	bind(flags, "log-level", envLogLevel)
 	bind(flags, "database-url", envDatabaseURL)
