@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -91,6 +92,11 @@ func (a *app) describe(err error) *failure {
 	f := describe(err)
 	if f.isRefused {
 		f.hint = a.roleHint()
+	}
+	if connect := (*pgconn.ConnectError)(nil); errors.As(err, &connect) && errors.Is(err, syscall.ECONNREFUSED) &&
+		connect.Config.Host == "127.0.0.1" && int(connect.Config.Port) == embedded.LastPort(a.config.dataDir) {
+		f.hint = fmt.Sprintf("that is serve's own PostgreSQL, which does not run: taskledger serve --data-dir %s",
+			a.config.dataDir)
 	}
 	if binaries := (*pgserver.NoBinariesError)(nil); errors.As(err, &binaries) {
 		if a.command == "taskledger serve" {

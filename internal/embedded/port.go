@@ -30,6 +30,12 @@ func readPort(dir string) (port int, isTaken bool) {
 	return a.PostgresPort, reserve.Free(a.PostgresPort) != nil
 }
 
+// LastPort returns the port of the last PostgreSQL in a data directory, or 0.
+func LastPort(dir string) int {
+	port, _ := readPort(dir)
+	return port
+}
+
 // writePort writes the port of a running server.
 func writePort(dir, databaseURL string) error {
 	address, err := url.Parse(databaseURL)
