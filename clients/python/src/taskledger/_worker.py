@@ -122,9 +122,7 @@ class Worker:
     async def serve(self) -> None:
         """Like run, in the caller's event loop. If it is cancelled, it returns after a graceful shutdown."""
         self._loop = loop = asyncio.get_running_loop()
-        is_main = threading.current_thread() is threading.main_thread()
-        signals = [signal.SIGTERM, signal.SIGINT] if is_main else []
-        on_interrupt = signal.getsignal(signal.SIGINT)
+        signals = [signal.SIGTERM, signal.SIGINT] if threading.current_thread() is threading.main_thread() else []
 
         def release_signals() -> None:
             while signals:
@@ -152,8 +150,6 @@ class Worker:
         finally:
             with contextlib.suppress(NotImplementedError):
                 release_signals()
-            if is_main:
-                signal.signal(signal.SIGINT, on_interrupt)
         if self._error is not None:
             raise self._error
 
@@ -360,8 +356,7 @@ class Worker:
 
     def _shut_down(self) -> None:
         if self._work:
-            log.info("the worker %s stops: it waits up to %g s for %d tasks, or until a second signal", self.name,
-                     self.shutdown_timeout, len(self._work))
+            log.info("%s stops: it waits up to %g s for %d tasks", self.name, self.shutdown_timeout, len(self._work))
         with self._changed:
             self._changed.wait_for(lambda: not self._work, self.shutdown_timeout)
             left = list(self._work.values())
