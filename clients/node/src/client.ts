@@ -74,7 +74,7 @@ export class Client {
     } catch (error) {
       if (error === signal.reason) throw new NoAnswer(`${kind}/${bizId} may not be enqueued: no answer in ${timeout} s`);
       if (error instanceof Problem && error.code === "other_args") {
-        throw new OtherArgs(`${kind}/${bizId} exists with other args: ${error.detail}`, { cause: error });
+        throw new OtherArgs(error.detail, { cause: error });
       }
       throw error;
     }

@@ -27,6 +27,9 @@ export interface Tested {
 
 /** Runs the worker's handler of the task's kind. */
 export async function runTask<C>(worker: Worker<C>, task: TestTask<C>): Promise<Tested> {
+  if (worker.guarantee === "exactly once" && task.connection === undefined) {
+    throw new TypeError("the worker has a database: give the handler a connection, as in { kind, connection: db }");
+  }
   const progress: unknown[] = [];
   const wire: WireTask = {
     kind: task.kind, biz_id: task.bizId ?? "test", version: 1, attempt: task.attempt ?? 1, args: task.args, priority: 3,

@@ -256,10 +256,16 @@ export class Worker<C = undefined> {
   /** Waits for the handlers, and gives back the tasks of those that have not ended. */
   private async shutDown(): Promise<void> {
     const idle = () => Promise.all([...this.work.values()].map((a) => a.done));
+    if (this.work.size > 0) {
+      log("info", `${this.name} stops: it waits up to ${this.shutdownTimeout} s for ${this.work.size} tasks`);
+    }
     await within(this.shutdownTimeout, idle());
     const left = [...this.work.values()];
     const holds = left.filter((a) => !a.over.signal.aborted).map((a) => a.fence);
-    for (const attempt of left) drop(attempt, "shutdown");
+    for (const attempt of left) {
+      attempt.job.log.warn("the attempt is over: shutdown");
+      drop(attempt, "shutdown");
+    }
     if (left.length > 0) await within(1, idle());
     this.ended.abort();
     try {

@@ -28,6 +28,7 @@ test("outcomes", async () => {
 test("a worker with a database", async () => {
   const worker = new Worker({ url: "http://127.0.0.1:1", database: {} }).handle("a", (_, connection) => connection);
   assert.equal((await runTask(worker, { kind: "a", connection: "c" })).result, "c");
+  await assert.rejects(runTask(worker, { kind: "a" }), /connection: db/);
 });
 
 test("SQLSTATE of each driver's errors", async () => {

@@ -150,6 +150,7 @@ test("SIGTERM", async () => {
   await client.enqueue(kind, "A");
   assert.equal((await lines.next()).value, "begun");
   child.kill("SIGTERM");
+  assert.match((await lines.next()).value, /waits up to 20 s for 1 tasks/);
   assert.equal((await lines.next()).value, "stopped");
   assert.deepEqual(await once(child, "exit"), [0, null]);
   assert.equal(await client.wait(kind, "A", { timeout: 5 }), "done");
