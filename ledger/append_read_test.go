@@ -390,10 +390,10 @@ func TestAppendEachAfterACopyWasPutBack(t *testing.T) {
 // The comparison in append_many_read.sql, and mutants that compare only the start of the server, or the incarnation.
 const (
 	incarnationCheck = "taskledger_internal.session_incarnation() = $12::text"
-	startCheck       = "split_part(taskledger_internal.session_incarnation(), '/', 3) = " +
-		"split_part($12::text, '/', 3)"
-	onlyIncarnationCheck = "split_part(taskledger_internal.session_incarnation(), '/', 2) = " +
-		"split_part($12::text, '/', 2)"
+	startCheck       = "split_part(taskledger_internal.session_incarnation(), '/', -1) = " +
+		"split_part($12::text, '/', -1)"
+	onlyIncarnationCheck = "split_part(taskledger_internal.session_incarnation(), '/', -2) = " +
+		"split_part($12::text, '/', -2)"
 )
 
 // AppendAndCommit in a database that has crashed since the last event was read appends nothing, whether the event was

@@ -49,6 +49,14 @@ func TestWebhookDownThenUp(t *testing.T) {
 	b.die("mail.send", "c-", 2, "no such address")
 	attempts := len(down.got())
 	b.await("more attempts", func() bool { return len(down.got()) > attempts+2 })
+	b.await("the news", func() bool {
+		var all string
+		for _, r := range up.got() {
+			all += string(r.body)
+		}
+		return strings.Contains(all, "2 tasks of kind coupon.send") &&
+			strings.Contains(all, "2 tasks of kind mail.send")
+	})
 	for _, r := range down.got() {
 		if m := verified(t, r); m.Alarm != "down/0000000000000000001" {
 			t.Fatalf("alarm %s while the first one is not delivered", m.Alarm)
