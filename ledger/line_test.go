@@ -410,7 +410,7 @@ func TestTurnReadsLittle(t *testing.T) {
 	}
 	defer keeper.Release()
 	n := buffers(t, keeper, "select count(*) from taskledger_internal.advance_lines('{customer/17}')")
-	// A search of the ledger reads 1,400. Each transaction of the server costs a look-up, also one of another database.
+	// A search of the ledger reads 1,400. Each transaction of the server costs a look-up, in other databases too.
 	if most := 200 + 4*(transactions()-before); n > most {
 		t.Errorf("a turn read %d buffers, want %d at most", n, most)
 	}

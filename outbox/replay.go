@@ -33,7 +33,7 @@ const (
 
 func init() { replay.Run = runReplay }
 
-// replayConfig has the methods of a replay's configuration.
+// replayConfig adds methods to the configuration of a replay.
 type replayConfig struct{ replay.Config }
 
 // runReplay is [replay.Run].

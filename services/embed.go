@@ -88,7 +88,7 @@ func Embed(ctx context.Context, o *EmbedOptions, program func(context.Context, *
 	return e.embed(ctx, stop, program)
 }
 
-// embedIn runs a ledger in a server of its own, and closes that, also if program panics.
+// embedIn runs a ledger in postgres, and closes the server in the end, even if program panics.
 func (o EmbedOptions) embedIn(ctx context.Context, stop context.CancelCauseFunc, postgres *embedded.Server,
 	program func(context.Context, *taskledger.Client) error) (err error) {
 	defer func() { err = errors.Join(err, postgres.Close()) }()

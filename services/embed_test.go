@@ -102,7 +102,7 @@ func TestEmbed(t *testing.T) {
 }
 
 // The same program runs as services alone and twice as workers alone, and a whole process takes the services over.
-// Each login has the roles of its part only.
+// Each login has only the roles of its part.
 func TestRolesOfAProgram(t *testing.T) {
 	t.Parallel()
 	db := ledgertest.Pool(t, ledgertest.App, "subscriber")

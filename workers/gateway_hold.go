@@ -24,7 +24,7 @@ var elsewhereHeadsSQL string
 // elsewhere is an attempt with the last event of its task.
 type elsewhere struct {
 	fence
-	isFound bool // the ledger has the offered event
+	isFound bool // the offered event is in the ledger
 	last    ledger.EventType
 	version ledger.Version
 	number  ledger.Attempt

@@ -40,7 +40,7 @@ type gatewayPool struct {
 	over     map[string]*delivery // that have ended
 	overList list.List            // of them, the oldest first
 	out      int                  // attempts whose handler runs
-	// unrecorded has the attempts that their workers have ended and that begin again, because the outcome could not be
+	// unrecorded contains attempts that their workers ended and that begin again, because the outcome could not be
 	// recorded. unrecordedList has their keys, the oldest first.
 	unrecorded     map[reported]*delivery
 	unrecordedList list.List

@@ -98,7 +98,7 @@ func TestDispatcherStoppedInATurn(t *testing.T) {
 	ledgertest.Check(t, o.DB)
 }
 
-// Two dispatchers and two workers keep the order of each line, also when the active dispatcher is killed.
+// Two dispatchers and two workers keep the order of each line, even when the active dispatcher is killed.
 func TestTwoDispatchersKeepLines(t *testing.T) {
 	t.Parallel()
 	o := newInOrder(servicetest.New(t))

@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/internal/health"
 )
 
-// The table of conditions in docs/operations.md is that of the definitions.
+// The table of conditions in docs/operations.md matches the definitions.
 func TestConditionsInDocs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/operations.md")
