@@ -71,7 +71,7 @@ export class Exactly<C> {
   /** Claims the task, runs its handler in a transaction that finishes it, or reports the failure. */
   async work(job: Job, over: AbortSignal, handle: (connection: C) => Promise<Outcome>): Promise<void> {
     if (!(await this.claim(job, over))) return;
-    const late = setTimeout(() => job.controller.abort(new Cancelled("timeout")), Math.min(job.timeout * 1000, 2 ** 31 - 1));
+    const late = setTimeout(() => job.over.abort(new Cancelled("timeout")), Math.min(job.timeout * 1000, 2 ** 31 - 1));
     let outcome = await this.transact(job, over, handle).finally(() => clearTimeout(late));
     for (let n = 0; outcome && !over.aborted; n++) {
       try {

@@ -1,11 +1,12 @@
 /** Successes on their way to the server. */
 
 import { Problem, turn, type Api } from "./api.js";
+import type { Abort } from "./job.js";
 
 /** A success that waits for its answer. */
 interface Finish {
   text: string;
-  over: AbortSignal;
+  over: Abort;
   resolve: () => void;
   reject: (error: unknown) => void;
 }
@@ -22,13 +23,11 @@ export class Finishes {
   constructor(private readonly api: Api, private readonly ended: AbortSignal) {}
 
   /** Returns when the server has recorded the success, or the attempt is over. It throws the Problem of this one. */
-  async send(body: object, over: AbortSignal): Promise<void> {
-    const answered = new Promise<void>((resolve, reject) => {
+  send(body: object, over: Abort): Promise<void> {
+    return new Promise((resolve, reject) => {
       this.waiting.push({ text: JSON.stringify(body), over, resolve, reject });
-      over.addEventListener("abort", () => resolve(), { once: true });
+      if (!this.isBusy) void this.sendAll();
     });
-    if (!this.isBusy) void this.sendAll();
-    await answered;
   }
 
   private async sendAll(): Promise<void> {
@@ -42,7 +41,7 @@ export class Finishes {
 
   /** Takes the next group. */
   private next(): Finish[] {
-    this.waiting = this.waiting.filter((f) => !f.over.aborted);
+    this.waiting = this.waiting.filter((f) => !f.over.aborted || f.resolve());
     let n = 0;
     for (let bytes = 0; n < Math.min(this.waiting.length, maxTogether); n++) {
       bytes += this.waiting[n]!.text.length;

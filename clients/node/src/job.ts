@@ -46,6 +46,26 @@ export class Cancelled extends Error {
   }
 }
 
+/** An AbortController that is made when somebody asks for its signal: most attempts end before. */
+export class Abort {
+  reason: unknown;
+  aborted = false;
+  private controller: AbortController | undefined;
+
+  abort(reason: unknown): void {
+    if (this.aborted) return;
+    this.aborted = true;
+    this.reason = reason;
+    this.controller?.abort(reason);
+  }
+
+  get signal(): AbortSignal {
+    this.controller ??= new AbortController();
+    if (this.aborted) this.controller.abort(this.reason);
+    return this.controller.signal;
+  }
+}
+
 /** A task as the server gives it. */
 export interface WireTask {
   kind: string;
@@ -77,7 +97,7 @@ export class Job<Args = unknown> {
   readonly traceparent: string | undefined;
   readonly tracestate: string | undefined;
   /** @internal */
-  readonly controller = new AbortController();
+  readonly over = new Abort();
 
   /** @internal */
   constructor(task: WireTask, private readonly report?: (value: unknown) => Promise<void>) {
@@ -96,7 +116,7 @@ export class Job<Args = unknown> {
 
   /** Aborts when the attempt is over: pass it to fetch, timers and queries. Its reason is a Cancelled. */
   get signal(): AbortSignal {
-    return this.controller.signal;
+    return this.over.signal;
   }
 
   /** Reports how far the work is, as JSON of at most 16 KiB; at most one report a second is recorded. */
@@ -106,11 +126,11 @@ export class Job<Args = unknown> {
   }
 
   /** Logs with the task and the attempt, which log.* outside of a handler does not have. */
-  readonly log = {
-    info: (message: string, more?: object) => log("info", message, more, this),
-    warn: (message: string, more?: object) => log("warn", message, more, this),
-    error: (message: string, more?: object) => log("error", message, more, this),
-  };
+  get log() {
+    const at = (level: "info" | "warn" | "error") =>
+      (message: string, more?: object) => log(level, message, more, this);
+    return { info: at("info"), warn: at("warn"), error: at("error") };
+  }
 }
 
 /** How an attempt ended: the call, and the members of its body. */
@@ -145,9 +165,9 @@ export function failed(error: unknown, retry: object | undefined, job: Job): Out
   }
   const cause = (error instanceof Permanent || error instanceof Retry) && error.cause ? error.cause : error;
   const isError = error instanceof Error;
-  const message = job.signal.aborted ? `the handler was cancelled: ${(job.signal.reason as Cancelled).reason}`
+  const message = job.over.aborted ? `the handler was cancelled: ${(job.over.reason as Cancelled).reason}`
     : isError ? error.message || error.name : String(error);
-  if (!job.signal.aborted) job.log.warn("the attempt failed", { error });
+  if (!job.over.aborted) job.log.warn("the attempt failed", { error });
   const body: Record<string, unknown> = {
     error: printable(message, 4096) || "the handler failed",
     error_type: printable(cause instanceof Error ? cause.name : typeof cause, 512),

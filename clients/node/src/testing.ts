@@ -37,7 +37,7 @@ export async function runTask<C>(worker: Worker<C>, task: TestTask<C>): Promise<
     ...(task.finishBy && { finish_by: task.finishBy.toISOString() }),
   };
   const job = new Job(wire, worker.guarantee === "exactly once" ? undefined : async (value) => void progress.push(value));
-  if (task.cancelled) job.controller.abort(new Cancelled(task.cancelled));
+  if (task.cancelled) job.over.abort(new Cancelled(task.cancelled));
   const { verb, body, error } = await worker.invoke(job, task.connection as C);
   if (verb === "finish") return { outcome: "finished", result: body.result, progress };
   if (verb === "snooze") return { outcome: "snoozed", snoozed: (body.in ?? body.at) as number | string, progress };

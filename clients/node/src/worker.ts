@@ -5,7 +5,7 @@ import { hostname } from "node:os";
 import { Api, Problem, sleep, turn } from "./api.js";
 import { Exactly, type Database } from "./exactly.js";
 import { Finishes } from "./finishes.js";
-import { Cancelled, failed, finished, Job, type Outcome, type WireTask } from "./job.js";
+import { Abort, Cancelled, failed, finished, Job, type Outcome, type WireTask } from "./job.js";
 import { log } from "./log.js";
 import { inAttempt } from "./telemetry.js";
 
@@ -39,7 +39,7 @@ export type Handler<Args, C> = (job: Job<Args>, connection: C) => unknown;
 interface Attempt {
   job: Job;
   fence: string;
-  over: AbortController;
+  over: Abort;
   done: Promise<void>;
 }
 
@@ -154,34 +154,38 @@ export class Worker<C = undefined> {
     const fence = task.fence ?? `${task.kind}/${task.biz_id}/${task.version}`;
     if (this.work.has(fence)) return; // given again
     let last = 0;
-    const over = new AbortController();
     const job: Job = new Job(task, this.exactly ? undefined : async (value) => {
-      job.signal.throwIfAborted();
+      if (job.over.aborted) throw job.over.reason;
       if (last && Date.now() - last < 1000) return; // the server would not record it
       last = Date.now();
       await this.progress(attempt, value);
     });
-    const attempt: Attempt = { job, fence, over, done: Promise.resolve() };
+    const attempt: Attempt = { job, fence, over: new Abort(), done: Promise.resolve() };
     this.work.set(fence, attempt);
     this.running++;
-    attempt.done = this.attempt(attempt).catch((error) => {
-      if (!over.signal.aborted) this.fail(error);
-    }).finally(() => {
-      this.work.delete(fence);
+    attempt.done = this.perform(attempt);
+  }
+
+  private async perform(attempt: Attempt): Promise<void> {
+    try {
+      await this.attempt(attempt);
+    } catch (error) {
+      if (!attempt.over.aborted) this.fail(error);
+    } finally {
+      this.work.delete(attempt.fence);
       this.wake();
-    });
+    }
   }
 
   private async attempt(attempt: Attempt): Promise<void> {
     const { job, over } = attempt;
-    const ran = () => {
-      this.running--;
-      this.wake();
-    };
     if (this.exactly) {
-      return this.exactly.work(job, over.signal, (connection) => this.invoke(job, connection)).finally(ran);
+      const invoke = (connection: C) => this.invoke(job, connection);
+      return this.exactly.work(job, over.signal, invoke).finally(() => { this.running--; });
     }
-    const outcome = await this.invoke(job, undefined as C).finally(ran);
+    const outcome = await this.invoke(job, undefined as C);
+    this.running--;
+    this.wake();
     try {
       await this.end(attempt, outcome.verb, outcome.body);
     } catch (error) {
@@ -204,10 +208,10 @@ export class Worker<C = undefined> {
 
   /** Reports an outcome until the server has answered, or the attempt is over. */
   private async end({ job, fence, over }: Attempt, verb: string, body: object): Promise<void> {
-    if (over.signal.aborted) return;
+    if (over.aborted) return;
     const whole = { ...attemptOf(job, fence), ...body };
     try {
-      if (verb === "finish") await this.finishes.send(whole, over.signal);
+      if (verb === "finish") await this.finishes.send(whole, over);
       else await this.api.repeat(`/v1/work:${verb}`, { body: whole, signal: over.signal });
     } catch (error) {
       if (!(error instanceof Problem) || error.code !== "attempt_ended") throw error;
@@ -222,7 +226,7 @@ export class Worker<C = undefined> {
     } catch (error) {
       if (!(error instanceof Problem)) return job.log.info("progress is not recorded", { error });
       if (error.code === "attempt_ended") drop(attempt, "fenced");
-      job.signal.throwIfAborted();
+      if (job.over.aborted) throw job.over.reason;
       if (!error.isTemporary) throw error;
     }
   }
@@ -241,7 +245,7 @@ export class Worker<C = undefined> {
 
   private async beat(signal: AbortSignal): Promise<void> {
     if (this.exactly) return this.exactly.keep(signal);
-    const holds = [...this.work.values()].filter((a) => !a.over.signal.aborted).map((a) => a.fence);
+    const holds = [...this.work.values()].filter((a) => !a.over.aborted).map((a) => a.fence);
     if (holds.length === 0) return;
     const answer = await this.api.repeat<{ heartbeat_every: number; ended: { fence: string; reason: string }[] }>(
       "/v1/work:heartbeat", { body: { session: this.session, holds }, signal, timeout: 10 });
@@ -261,7 +265,7 @@ export class Worker<C = undefined> {
     }
     await within(this.shutdownTimeout, idle());
     const left = [...this.work.values()];
-    const holds = left.filter((a) => !a.over.signal.aborted).map((a) => a.fence);
+    const holds = left.filter((a) => !a.over.aborted).map((a) => a.fence);
     for (const attempt of left) {
       attempt.job.log.warn("the attempt is over: shutdown");
       drop(attempt, "shutdown");
@@ -286,10 +290,8 @@ function attemptOf(job: Job, fence: string) {
   return { kind: job.kind, biz_id: job.bizId, attempt: job.attempt, fence };
 }
 
-function drop(attempt: Attempt, reason: string): void {
-  const cancelled = new Cancelled(reason);
-  attempt.over.abort(cancelled);
-  attempt.job.controller.abort(cancelled);
+function drop({ job, over }: Attempt, reason: string): void {
+  for (const abort of [over, job.over]) abort.abort(new Cancelled(reason));
 }
 
 /** Waits for a promise, but at most for seconds. */
