@@ -60,6 +60,10 @@ func TestKindStats(t *testing.T) {
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("statistics (-want +have):\n%s", diff)
 	}
+	failed, err := projector.ReadFailures(t.Context(), pool, from.Add(-time.Hour), from.Add(time.Hour), "a", "none")
+	if diff := cmp.Diff(map[ledger.Kind]map[time.Time]int64{"a": {from: 2}}, failed); err != nil || diff != "" {
+		t.Errorf("failed attempts by hour: %v (-want +have):\n%s", err, diff)
+	}
 	check(t, pool)
 	rebuildTasks(t, pool)
 	check(t, pool)

@@ -182,7 +182,8 @@ type spark struct {
 	Parts []bar
 }
 
-// newSpark returns a sparkline of bars. The second numbers are parts of the first ones and are drawn as failures.
+// newSpark returns a sparkline of bars. The second numbers are parts of the first ones and are drawn as failures, the
+// smallest as high as can be seen.
 func newSpark(say string, all, bad []float64) spark {
 	s, top := spark{Say: say}, 0.0
 	for _, n := range all {
@@ -194,6 +195,9 @@ func newSpark(say string, all, bad []float64) spark {
 	width := float64(sparkWidth) / float64(len(all))
 	part := func(class string, from, n float64) barPart {
 		h := math.Round(n*sparkHeight/top*10) / 10
+		if class != "" {
+			h = max(h, 1.5)
+		}
 		return barPart{class, math.Round((sparkHeight-from*sparkHeight/top-h)*10) / 10, h}
 	}
 	for i, n := range all {

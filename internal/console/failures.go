@@ -45,7 +45,8 @@ type failureGroup struct {
 	Message       string // of the errors, without the parts that vary
 	Error         string // of the newest task
 	Dead          int64
-	IsMore        bool // there are more dead tasks
+	IsMore        bool      // there are more dead tasks
+	Hours         [24]int64 // how many tasks failed for the last time in each hour, up to the current one
 	Retrying      int64
 	IsManyRetry   bool // there may be more retrying tasks
 	First, Last   time.Time
@@ -64,7 +65,9 @@ func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) er
 	if d.Kind != "" && !v.Caller.MayUse(d.Kind) {
 		return invalid("%s may not use this kind", v.Caller.Name())
 	}
-	search := operator.DeadSearch{Kind: d.Kind,
+	hour := v.At.UTC().Truncate(time.Hour)
+	since := hour.Add(-23 * time.Hour)
+	search := operator.DeadSearch{Kind: d.Kind, Since: since,
 		AfterFingerprint: q.Get("after_fingerprint"), AfterKind: ledger.Kind(q.Get("after_kind"))}
 	isFirst := search.AfterFingerprint == ""
 	groups, next, err := h.findDead(ctx, v.Caller, search)
@@ -77,18 +80,23 @@ func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) er
 	for _, g := range groups {
 		d.Groups = append(d.Groups, &failureGroup{Kind: g.Kind, Fingerprint: g.Fingerprint, Error: g.Error,
 			Dead: g.Tasks, IsMore: g.More, First: g.Oldest, Last: g.Newest, Example: g.Example,
-			DeadExample: g.Example,
-			Message:     normalize(g.Error)})
+			DeadExample: g.Example, Hours: g.Hours,
+			Message: normalize(g.Error)})
 	}
-	if err := h.addRetrying(ctx, v, d, isFirst); err != nil {
+	if err := h.addRetrying(ctx, v, d, isFirst, since); err != nil {
 		return err
 	}
-	minutes, err := h.readHour(ctx, v.At.UTC().Truncate(time.Minute))
+	var kinds []ledger.Kind
+	for _, g := range d.Groups {
+		kinds = append(kinds, g.Kind)
+	}
+	slices.Sort(kinds)
+	failed, err := projector.ReadFailures(ctx, h.config.DB, since, hour.Add(time.Hour), slices.Compact(kinds)...)
 	if err != nil {
 		return err
 	}
 	for _, g := range d.Groups {
-		g.complete(v.At, minutes)
+		g.complete(since, failed[g.Kind])
 	}
 	slices.SortStableFunc(d.Groups, func(a, b *failureGroup) int {
 		return cmp.Compare(b.Dead+b.Retrying, a.Dead+a.Retrying)
@@ -122,8 +130,8 @@ func (h *Handler) findDead(ctx context.Context, c *api.Caller, search operator.D
 }
 
 // addRetrying adds the numbers of tasks, and retrying tasks to the groups. On the first page it adds groups without
-// dead tasks.
-func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isFirst bool) error {
+// dead tasks. since begins the hours of the groups.
+func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isFirst bool, since time.Time) error {
 	counts, err := h.countsOf(ctx, v.Caller)
 	if err != nil {
 		return err
@@ -161,6 +169,9 @@ func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isF
 				d.Groups = append(d.Groups, g)
 			}
 			g.Retrying++
+			if !t.UpdatedAt.Before(since) {
+				g.Hours[min(int(t.UpdatedAt.Sub(since)/time.Hour), len(g.Hours)-1)]++
+			}
 			g.IsManyRetry = next != (ledger.Key{})
 			if t.UpdatedAt.Before(g.First) {
 				g.First = t.UpdatedAt
@@ -241,19 +252,21 @@ func (h *Handler) changeRetrying(
 	return result{done: text}, nil
 }
 
-// complete sets the derived fields, and the failures of the kind in the last hour.
-func (g *failureGroup) complete(at time.Time, minutes []projector.KindStats) {
+// complete sets the derived fields. failed is the failed attempts of the kind by hour. The sparkline shows when the
+// group's tasks failed last, within all failures of the kind.
+func (g *failureGroup) complete(since time.Time, failed map[time.Time]int64) {
 	g.DeadPart = 100 * float64(g.Dead) / float64(g.Dead+g.Retrying)
 	g.RetryingPlace = 100 - g.DeadPart
 	g.Show = query("kind", g.Kind, "error", longestPart(g.Message))
-	var failed [sparkSteps]float64
-	from := at.UTC().Truncate(time.Minute).Add(time.Minute - sparkSteps*sparkStep)
-	for _, s := range minutes {
-		if s.Kind == g.Kind {
-			failed[min(max(int(s.Minute.Sub(from)/sparkStep), 0), sparkSteps-1)] += float64(s.Failed)
-		}
+	var all, own [len(g.Hours)]float64
+	attempts := int64(0)
+	for i, n := range g.Hours {
+		of := failed[since.Add(time.Duration(i)*time.Hour)]
+		all[i], own[i] = float64(max(of, n)), float64(n)
+		attempts += of
 	}
-	g.Spark = newSpark("failed attempts of "+string(g.Kind)+" in the last hour", failed[:], failed[:])
+	g.Spark = newSpark(fmt.Sprintf("%s failed attempts of %s in the last 24 h; red: the last ones of this group",
+		printable.Count(attempts), g.Kind), all[:], own[:])
 }
 
 // statusPattern matches a status in an error, which does not vary from task to task.

@@ -67,7 +67,8 @@ func TestFailures(t *testing.T) {
 	p := b.get("/failures")
 	b.want(p, http.StatusOK, "5 dead, 2 retrying", "POST https://p-<var>",
 		"</var>.example/<var>v1</var>: no answer &lt;after&gt; <var>", "Try one",
-		"<b>3</b> dead", "<b>2</b> retrying", "partner is down", "Release 3")
+		"<b>3</b> dead", "<b>2</b> retrying", "partner is down", "Release 3",
+		"5 failed attempts of webhook.deliver in the last 24 h; red: the last ones of this group", `<rect class="bad"`)
 	if n := strings.Count(p.body, "no answer"); n > 4 { // the text, the key of the row, its links and its form
 		t.Errorf("the group is shown %d times:\n%s", n, p.content())
 	}

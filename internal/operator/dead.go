@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,6 +36,8 @@ type DeadGroup struct {
 
 	// More is set by [FindDead] if the group has more tasks than it read: the other fields describe the tasks read.
 	More bool `json:"more,omitempty"`
+	// Hours is set by [FindDead]: how many of the tasks read died in each of 24 hours.
+	Hours [24]int64 `json:"-"`
 }
 
 // ReadDead returns the dead tasks of a kind ("": of all kinds) in groups, the largest first. It reads all dead tasks
@@ -67,6 +70,7 @@ type DeadSearch struct {
 	AfterKind        ledger.Kind // of the same group
 	Groups           int         // maximum number of groups, 1 to 100. Default: 25.
 	Tasks            int         // maximum number of tasks to read of each group, 1 to 10,000. Default: 2000.
+	Since            time.Time   // beginning of the hours of [DeadGroup].Hours. Default: they are not counted.
 }
 
 func (s *DeadSearch) complete() error {
@@ -97,14 +101,28 @@ func FindDead(ctx context.Context, db ledger.DB, s DeadSearch) (groups []DeadGro
 	if err := s.complete(); err != nil {
 		return nil, false, err
 	}
+	var since *string
+	if !s.Since.IsZero() {
+		since = new(pgquery.Time(s.Since))
+	}
 	rows, err := db.Query(ctx, deadPageSQL, s.AfterFingerprint, string(s.AfterKind), int64(s.Groups+1), int64(s.Tasks),
-		string(s.Kind))
+		string(s.Kind), since)
 	if err != nil {
 		return nil, false, pgerr.Explain("read dead tasks", err)
 	}
 	groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (g DeadGroup, err error) {
-		err = row.Scan(slices.Insert(g.columns(), 3, any(&g.More))...)
+		var text string
+		err = row.Scan(append(slices.Insert(g.columns(), 3, any(&g.More)), &text)...)
+		if err != nil {
+			return g, err
+		}
 		g.Example.Kind = g.Kind
+		var hours map[int]int64
+		err = json.Unmarshal([]byte(text), &hours)
+		delete(hours, -1) // before
+		for i, n := range hours {
+			g.Hours[i] = n
+		}
 		return g, err
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package operator_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/servicetest"
@@ -44,6 +45,11 @@ func TestFindDead(t *testing.T) {
 		if got.More = false; want.Tasks <= 20 && got != want {
 			t.Errorf("%s: %+v, want %+v", want.Fingerprint, got, want)
 		}
+	}
+	first, _, err := operator.FindDead(t.Context(), b.DB, operator.DeadSearch{Groups: 1,
+		Since: time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)})
+	if err != nil || first[0].Hours != [24]int64{1} { // the other one of its tasks died before
+		t.Errorf("got %+v, %v", first, err)
 	}
 	ofKind := servicetest.Try(operator.ReadDead(t.Context(), b.DB, "kind-1"))(t)
 	groups, hasMore, err := operator.FindDead(t.Context(), b.DB, operator.DeadSearch{Kind: "kind-1", Groups: 20})

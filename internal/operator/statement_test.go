@@ -33,7 +33,7 @@ func TestDeadTasksAreReadByIndex(t *testing.T) {
 	b.Exec("analyze taskledger.task")
 	for name, call := range map[string]string{
 		"dead.sql":      "('')",
-		"dead_page.sql": "('', '', 26, 2000, '')",
+		"dead_page.sql": "('', '', 26, 2000, '', now()::text)",
 		"find_dead.sql": `('', '', '{dead}', 0, '', '', '', 5000)`,
 	} {
 		conn := servicetest.Try(b.DB.Acquire(b.Context()))(t)
