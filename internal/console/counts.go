@@ -41,6 +41,14 @@ func (h *Handler) readCounts(ctx context.Context) ([]ledger.StateCount, error) {
 	})
 }
 
+// pageCounts returns the number of tasks by kind and state, of the kinds that the caller may read: once for a page.
+func (h *Handler) pageCounts(ctx context.Context, v *view) (all []ledger.StateCount, err error) {
+	if v.counts == nil {
+		v.counts, err = h.countsOf(ctx, v.Caller)
+	}
+	return v.counts, err
+}
+
 // countsOf returns the number of tasks by kind and state, of the kinds that a caller may read.
 func (h *Handler) countsOf(ctx context.Context, c *api.Caller) (all []ledger.StateCount, err error) {
 	counts, err := h.readCounts(ctx)

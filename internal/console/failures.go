@@ -132,7 +132,7 @@ func (h *Handler) findDead(ctx context.Context, c *api.Caller, search operator.D
 // addRetrying adds the numbers of tasks, and retrying tasks to the groups. On the first page it adds groups without
 // dead tasks. since begins the hours of the groups.
 func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isFirst bool, since time.Time) error {
-	counts, err := h.countsOf(ctx, v.Caller)
+	counts, err := h.pageCounts(ctx, v)
 	if err != nil {
 		return err
 	}

@@ -272,7 +272,7 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 			k.Failures[i] += float64(s.Failed)
 		}
 	}
-	counts, err := h.countsOf(ctx, v.Caller)
+	counts, err := h.pageCounts(ctx, v)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -21,7 +21,7 @@ func theme(r *http.Request) string {
 
 // readRail returns the numbers of tasks in the menu, of the kinds that the caller may read.
 func (h *Handler) readRail(ctx context.Context, v *view) (stateCounts, error) {
-	counts, err := h.countsOf(ctx, v.Caller)
+	counts, err := h.pageCounts(ctx, v)
 	sums := stateCounts{}
 	for _, n := range counts {
 		sums.add(n)

@@ -34,6 +34,7 @@ type view struct {
 	At          time.Time // of the answer
 	Degraded    int       // conditions that hold
 	Rail        stateCounts
+	counts      []ledger.StateCount // see pageCounts; nil: not read
 	Data        any
 }
 
@@ -304,6 +305,13 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 		v.Name, v.Title = p.name, p.Title
 		ctx, cancel := database(r)
 		defer cancel()
+		if !c.IsLimited() {
+			go func() { // while the page is made, which needs it at its end
+				ctx, cancel := database(r)
+				defer cancel()
+				_, _ = h.readReport(ctx) // an error is not kept: the next call reads again
+			}()
+		}
 		err = p.make(h, ctx, r, v)
 		var to redirection
 		if errors.As(err, &to) {
