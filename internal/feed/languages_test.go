@@ -11,37 +11,22 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// documented returns the first example of a language in docs/subscribers.md.
-func documented(t *testing.T, language string) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/subscribers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, found := strings.Cut(string(text), "\n```"+language+"\n")
-	code, _, isClosed := strings.Cut(code, "\n```")
-	if !found || !isClosed {
-		t.Fatalf("docs/subscribers.md has no example in %s", language)
-	}
-	return code
-}
-
 // The examples in other languages store each success once in their table, even if their transactions fail in between.
-func TestDocumentedSubscribers(t *testing.T) {
+func TestFeedInOtherLanguages(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("psql"); err != nil {
 		t.Skip("psql is not installed")
 	}
-	for language, program := range map[string][]string{"python": {"python3", "-c"}, "js": {"node", "-e"}} {
-		t.Run(language, func(t *testing.T) {
+	for file, program := range map[string]string{"feed.py": "python3", "feed.cjs": "node"} {
+		t.Run(program, func(t *testing.T) {
 			t.Parallel()
-			interpreter, err := exec.LookPath(program[0])
+			interpreter, err := exec.LookPath(program)
 			if err != nil {
-				t.Skipf("%s is not installed", program[0])
+				t.Skipf("%s is not installed", program)
 			}
-			f := newDocumentedFixture(t)
+			f := newLanguageFixture(t)
 			run := func() (string, error) {
-				cmd := exec.CommandContext(t.Context(), interpreter, program[1], documented(t, language))
+				cmd := exec.CommandContext(t.Context(), interpreter, "../../examples/feed/"+file)
 				cmd.Env = append(os.Environ(), "DATABASE_URL="+f.address, "ONCE=1")
 				out, err := cmd.CombinedOutput()
 				return string(out), err
@@ -69,23 +54,23 @@ func TestDocumentedSubscribers(t *testing.T) {
 	}
 }
 
-type documentedFixture struct {
+type languageFixture struct {
 	*subscriberFixture
 
 	address string // for the program
 }
 
-func newDocumentedFixture(t *testing.T) *documentedFixture {
+func newLanguageFixture(t *testing.T) *languageFixture {
 	t.Helper()
 	pool := ledgertest.Pool(t)
 	ledgertest.ExecAsOwner(t, pool, `
 		create table mail (order_no text not null); grant select, insert on mail to public`)
 	address := ledgertest.URLAs(t, pool.Config().ConnString(), "subscriber")
-	return &documentedFixture{subscriberFixture: &subscriberFixture{T: t, pool: pool}, address: address}
+	return &languageFixture{subscriberFixture: &subscriberFixture{T: t, pool: pool}, address: address}
 }
 
 // succeed enqueues tasks and finishes them.
-func (f *documentedFixture) succeed(from, to int) {
+func (f *languageFixture) succeed(from, to int) {
 	f.Helper()
 	var entries []ledger.Entry
 	for i := from; i < to; i++ {

@@ -477,6 +477,14 @@ var rules = []rule{
 		reason: "an example imports what a program of users may",
 	},
 	{
+		pkg: "/examples/stream", may: []string{nats},
+		reason: "an example for programs without this module",
+	},
+	{
+		pkg: "/examples/tables", may: []string{"/ledger", "/outbox", "/workers", pgx},
+		reason: "an example imports what a program of users may",
+	},
+	{
 		pkg: "/examples/subscriber", may: []string{module, "/ledger", "/outbox", pgx},
 		reason: "an example imports what a program of users may",
 	},

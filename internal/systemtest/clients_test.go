@@ -120,7 +120,7 @@ func copyTracked(t *testing.T, from string) (to string) {
 }
 
 // The package of Node is built, and installed from its file in a program's directory, where its tests and the listings
-// of README.md and docs/languages.md run.
+// of README.md, docs/languages.md and examples/work run.
 func TestClientOfNode(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"node", "npm"} {
@@ -176,7 +176,7 @@ func TestClientOfNode(t *testing.T) {
 	// The types of the package, as a program sees them.
 	s.run(program, nil, "npx", "tsc", "--noEmit", "--strict", "--module", "nodenext", "--types", "node",
 		"--target", "es2022", "test/types.ts")
-	for _, doc := range []string{"clients/node/README.md", "docs/languages.md"} {
+	for _, doc := range []string{"clients/node/README.md", "docs/languages.md", "examples/work/http.mjs"} {
 		s.runListings(doc, "js", program, nil, "node", ".mjs")
 	}
 	s.run(program, nil, "node", "examples/shop.mjs")
@@ -207,8 +207,8 @@ func openTelemetry(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// The package of Python is built as a wheel, and installed from its file, where its tests and the listings of README.md
-// and docs/languages.md run.
+// The package of Python is built as a wheel, and installed from its file, where its tests and the listings of
+// README.md, docs/languages.md and examples/work run.
 func TestClientOfPython(t *testing.T) {
 	t.Parallel()
 	name := python(t)
@@ -236,7 +236,9 @@ func TestClientOfPython(t *testing.T) {
 	if exec.CommandContext(t.Context(), name, "-c", "import mypy").Run() == nil {
 		s.run(source, path, name, "-m", "mypy")
 	}
-	for _, doc := range []string{"clients/python/README.md", "docs/languages.md"} {
+	for _, doc := range []string{
+		"clients/python/README.md", "docs/languages.md", "examples/work/http.py", "examples/work/sql.py",
+	} {
 		s.runListings(doc, "python", t.TempDir(), path, name, ".py")
 	}
 	s.run(source, path, name, "examples/shop.py")
@@ -257,49 +259,42 @@ func conform(t *testing.T, dir string, env []string, command ...string) {
 	}
 }
 
-// The workers over HTTP that docs/languages.md lists, without a package, pass the suite. Their handler is replaced.
+// The workers over HTTP in examples/work, without a package, pass the suite. Their handler is replaced.
 func TestClientListings(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/languages.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range []struct{ language, command, handler string }{
-		{language: "python", command: "python3", handler: `(?s)def work\(.*?\n\n`},
-		{language: "js", command: "node", handler: `(?s)async function work\(.*?\n\n`},
+	for _, l := range []struct{ extension, command, handler string }{
+		{extension: ".py", command: "python3", handler: `(?s)def work\(.*?\n\n`},
+		{extension: ".mjs", command: "node", handler: `(?s)async function work\(.*?\n\n`},
 	} {
-		t.Run(l.language, func(t *testing.T) {
+		t.Run(l.command, func(t *testing.T) {
 			t.Parallel()
 			if _, err := exec.LookPath(l.command); err != nil {
 				t.Skip(l.command + " is not installed")
 			}
-			extension := map[string]string{"python": ".py", "js": ".mjs"}[l.language]
-			work, err := os.ReadFile("testdata/conformance_work" + extension)
+			work, err := os.ReadFile("testdata/conformance_work" + l.extension)
 			if err != nil {
 				t.Fatal(err)
 			}
 			handler := regexp.MustCompile(l.handler)
-			listing := ""
-			for _, m := range fenced.FindAllStringSubmatch(string(text), -1) {
-				if m[1] == l.language && handler.MatchString(m[2]) && strings.Contains(m[2], ":release") {
-					listing = m[2]
-				}
+			listing := string(readExample(t, "work/http"+l.extension))
+			if !handler.MatchString(listing) {
+				t.Fatal("the worker has no function work")
 			}
 			listing = handler.ReplaceAllLiteralString(listing, string(work)+"\n")
 			listing = strings.Replace(listing, `"coupon.print"`, `"conformance.task"`, 1)
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "listing"+extension), []byte(listing), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "listing"+l.extension), []byte(listing), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			conform(t, dir, nil, l.command, "listing"+extension)
+			conform(t, dir, nil, l.command, "listing"+l.extension)
 		})
 	}
 }
 
 var listedKind = regexp.MustCompile(`(?:handle\(|KIND, ME = |const kind = )"([a-z.]+)"`)
 
-// runListings runs the listings of a document in one language, as a reader copies them. A worker gets a task, and must
-// finish it and end at SIGTERM.
+// runListings runs the listings of a document in one language, as a reader copies them, or an example. A worker gets a
+// task, and must finish it and end at SIGTERM.
 func (s clientsServer) runListings(doc, language, dir string, env []string, command, extension string) {
 	s.t.Helper()
 	text, err := os.ReadFile("../../" + doc)
@@ -317,7 +312,11 @@ func (s clientsServer) runListings(doc, language, dir string, env []string, comm
 		s.t.Fatal(err)
 	}
 	n := 0
-	for _, m := range fenced.FindAllStringSubmatch(string(text), -1) {
+	listings := [][]string{{"", language, string(text)}}
+	if filepath.Ext(doc) == ".md" {
+		listings = fenced.FindAllStringSubmatch(string(text), -1)
+	}
+	for _, m := range listings {
 		if m[1] != language {
 			continue
 		}

@@ -29,32 +29,25 @@ func (b block) place() string { return b.doc + " " + b.language }
 // otherBlocks names what runs the blocks that [TestSQLOfTheDocuments] and [TestGoOfTheDocuments] do not run: a test, or
 // the reason why they cannot run.
 var otherBlocks = map[string]string{
-	"ARCHITECTURE.md ":               "a picture",
-	"README.md go":                   "TestReadmeShowsTheExample",
-	"README.md sh":                   "TestReadmeCommands",
-	"docs/alarms.md json":            "an example of a request that the product sends",
-	"docs/alarms.md yaml":            "TestAlarmsInDocs",
-	"docs/audit.md sh":               "TestAuditCommands",
-	"docs/audit.md yaml":             "TestSealFileInDocs",
-	"docs/events.md go":              "TestProgramsOfTheStream",
-	"docs/events.md javascript":      "TestProgramsOfTheStream",
-	"docs/events.md python":          "TestProgramsOfTheStream",
-	"docs/failure.md json":           "an example of an event's data",
-	"docs/http.md sh":                "TestExamplesOfTheDocument",
-	"docs/languages.md js":           "TestClientOfNode",
-	"docs/languages.md python":       "TestClientOfPython",
-	"docs/languages.md sql":          "TestDocumentedSQL",
-	"docs/periodic.md yaml":          "TestScheduleFileOfExamples",
-	"docs/states.md mermaid":         "TestDiagramIsTheTransitionTable",
-	"docs/subscribers.md javascript": "TestDocumentedPrograms",
-	"docs/subscribers.md js":         "TestDocumentedSubscribers",
-	"docs/subscribers.md py":         "TestDocumentedPrograms",
-	"docs/subscribers.md python":     "TestDocumentedSubscribers",
-	"docs/watermill.md go":           "TestCodeOfTheDocument",
-	"docs/webhooks.md json":          "an example of a request that the product sends",
-	"docs/webhooks.md yaml":          "TestWebhooksInDocs",
-	"docs/work-over-http.md json":    "an example of an answer",
-	"docs/work-over-http.md sh":      "TestWorkInTheDocument",
+	"ARCHITECTURE.md ":            "a picture",
+	"README.md go":                "TestReadmeShowsTheExample",
+	"README.md sh":                "TestReadmeCommands",
+	"docs/alarms.md json":         "an example of a request that the product sends",
+	"docs/alarms.md yaml":         "TestAlarmsInDocs",
+	"docs/audit.md sh":            "TestAuditCommands",
+	"docs/audit.md yaml":          "TestSealFileInDocs",
+	"docs/failure.md json":        "an example of an event's data",
+	"docs/http.md sh":             "TestExamplesOfTheDocument",
+	"docs/languages.md js":        "TestClientOfNode",
+	"docs/languages.md python":    "TestClientOfPython",
+	"docs/languages.md sql":       "TestDocumentedSQL",
+	"docs/periodic.md yaml":       "TestScheduleFileOfExamples",
+	"docs/states.md mermaid":      "TestDiagramIsTheTransitionTable",
+	"docs/watermill.md go":        "TestCodeOfTheDocument",
+	"docs/webhooks.md json":       "an example of a request that the product sends",
+	"docs/webhooks.md yaml":       "TestWebhooksInDocs",
+	"docs/work-over-http.md json": "an example of an answer",
+	"docs/work-over-http.md sh":   "TestWorkInTheDocument",
 }
 
 var fenced = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
@@ -190,7 +183,7 @@ type fragment struct {
 
 const enqueues = "ctx context.Context, tx pgx.Tx"
 
-// goDocuments has the blocks of Go in their order. Nil: a program.
+// goDocuments has the blocks of Go in their order.
 var goDocuments = map[string][]*fragment{
 	"docs/failure.md": {
 		{
@@ -210,7 +203,10 @@ var goDocuments = map[string][]*fragment{
 			declarations: "func insertMails(context.Context, pgx.Tx, []ledger.Event) error { return nil }",
 			parameters:   "ctx context.Context, pool *pgxpool.Pool", used: "err",
 		},
-		nil,
+		{
+			declarations: "func count(context.Context, pgx.Tx, []ledger.Event) error { return nil }",
+			used:         "couponsPerDay",
+		},
 	},
 	"docs/time.md": {
 		{parameters: enqueues + ", key ledger.Key, args json.RawMessage, christmas time.Time"},
@@ -258,9 +254,6 @@ const module = "github.com/taskledger/taskledger"
 
 // program returns a program of a block.
 func (f *fragment) program(code string) string {
-	if f == nil {
-		return code
-	}
 	body := fmt.Sprintf("%s\nfunc block(%s) {\n%s", f.declarations, f.parameters, strings.ReplaceAll(code, "…\n", ""))
 	if n := strings.Count(f.used, ",") + 1; f.used != "" {
 		body += strings.Repeat("_, ", n-1) + "_ = " + f.used + "\n"
@@ -306,19 +299,10 @@ func TestGoOfTheDocuments(t *testing.T) {
 	}
 }
 
-// The program of docs/subscribers.md counts coupons.
-func TestDocumentedTables(t *testing.T) {
+// The program examples/tables counts coupons.
+func TestProgramWithTables(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	program := filepath.Join(dir, "program")
-	source := documentedProgram(t, "subscribers.md", "go", "package main\n")
-	if err := os.WriteFile(program+".go", []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, program+".go")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	program := buildExample(t.Context(), t, "tables")
 	d := newLedger(t)
 	db := ledgertest.As(t, d.db, "relay", "subscriber")
 	ledgertest.AllowSchemas(t, db)

@@ -12,13 +12,12 @@ import (
 )
 
 var (
-	sqlBlock    = regexp.MustCompile("(?s)```sql\n(.*?)```")
-	pythonBlock = regexp.MustCompile("(?s)```python\n(.*?)```")
-	pythonSQL   = regexp.MustCompile(`db\.execute\("([^"]+)"`)
+	sqlBlock  = regexp.MustCompile("(?s)```sql\n(.*?)```")
+	pythonSQL = regexp.MustCompile(`db\.execute\("([^"]+)"`)
 )
 
-// The SQL of docs/languages.md works in its order, with the rights of producers and workers. The statements of its
-// program in Python are valid.
+// The SQL of docs/languages.md works in its order, with the rights of producers and workers. The statements of
+// examples/work/sql.py are valid.
 func TestDocumentedSQL(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/languages.md")
@@ -56,8 +55,11 @@ func TestDocumentedSQL(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), states).Scan(&got); err != nil || got != want {
 		t.Errorf("events: %s, %v, want %s", got, err, want)
 	}
-	programs := pythonBlock.FindAllString(string(text), -1) // the last one has no package
-	statements := pythonSQL.FindAllStringSubmatch(programs[len(programs)-1], -1)
+	program, err := os.ReadFile("../../examples/work/sql.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements := pythonSQL.FindAllStringSubmatch(string(program), -1)
 	for _, m := range statements {
 		n := 0
 		statement := regexp.MustCompile("%s").ReplaceAllStringFunc(m[1], func(string) string {

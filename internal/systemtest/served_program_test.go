@@ -17,15 +17,14 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// servedPrograms are the examples of docs/subscribers.md: the language of the block, and how its program is made
-// ready to run in a directory. prepare returns the reason for which it cannot be.
+// servedPrograms are the examples of docs/subscribers.md: the file, its interpreter, and how the program is made ready
+// to run in a directory. prepare returns the reason for which it cannot be.
 var servedPrograms = map[string]struct {
-	file    string
-	command []string
+	command string
 	prepare func(ctx context.Context, dir string) (reason string)
 }{
-	"javascript": {file: "program.js", command: []string{"node", "program.js"}, prepare: installNode},
-	"py": {file: "program.py", command: []string{"python3", "program.py"},
+	"served.cjs": {command: "node", prepare: installNode},
+	"served.py": {command: "python3",
 		prepare: func(ctx context.Context, _ string) string {
 			cmd := exec.CommandContext(ctx, "python3", "-c", "import nats, nkeys")
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -51,26 +50,11 @@ func installNode(ctx context.Context, dir string) string {
 	return ""
 }
 
-// documentedProgram returns the first example of a language that begins with a text in a file of docs.
-func documentedProgram(t *testing.T, file, language, begin string) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, found := strings.Cut(string(text), "\n```"+language+"\n"+begin)
-	code, _, isClosed := strings.Cut(code, "\n```")
-	if !found || !isClosed {
-		t.Fatalf("docs/%s has no example in %s", file, language)
-	}
-	return begin + code + "\n"
-}
-
-// The documented programs, with a NATS client alone and the key of their user in docs/nats.conf, receive the past and
-// the present.
-func TestDocumentedPrograms(t *testing.T) {
-	for language, example := range servedPrograms {
-		t.Run(language, func(t *testing.T) {
+// The programs in examples/served, with a NATS client alone and the key of their user in docs/nats.conf, receive the
+// past and the present.
+func TestServedPrograms(t *testing.T) {
+	for file, example := range servedPrograms {
+		t.Run(file, func(t *testing.T) {
 			dir := t.TempDir()
 			if reason := example.prepare(t.Context(), dir); reason != "" {
 				t.Skip(reason)
@@ -97,14 +81,13 @@ func TestDocumentedPrograms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			program := documentedProgram(t, "subscribers.md", language, "")
-			files := map[string]string{"orders.nk": string(seed), example.file: program}
+			files := map[string][]byte{"orders.nk": seed, file: readExample(t, "served/"+file)}
 			for name, text := range files {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			cmd := exec.CommandContext(t.Context(), example.command[0], example.command[1:]...)
+			cmd := exec.CommandContext(t.Context(), example.command, file)
 			cmd.Dir, cmd.Stderr = dir, t.Output()
 			cmd.Env = append(os.Environ(), "NATS_SERVER="+strings.TrimPrefix(g.url, "nats://"))
 			out, err := cmd.StdoutPipe()

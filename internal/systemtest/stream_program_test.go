@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,47 +19,59 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// streamPrograms are the examples of docs/events.md. A command runs in the directory of this package, or else, if it
-// installs something, in that of the file.
-var streamPrograms = map[string]struct {
-	file    string
-	command func(ctx context.Context, t *testing.T, file string) *exec.Cmd
-}{
-	"go": {"main.go", func(ctx context.Context, t *testing.T, file string) *exec.Cmd {
-		program := filepath.Join(filepath.Dir(file), "program")
-		if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, file).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return exec.CommandContext(ctx, program)
-	}},
-	"javascript": {"program.js", func(ctx context.Context, t *testing.T, file string) *exec.Cmd {
-		if reason := installNode(ctx, filepath.Dir(file)); reason != "" {
+// streamPrograms are the commands that run the examples of docs/events.md. A program of Node runs where its packages
+// are installed.
+var streamPrograms = map[string]func(ctx context.Context, t *testing.T) *exec.Cmd{
+	"go": func(ctx context.Context, t *testing.T) *exec.Cmd {
+		return exec.CommandContext(ctx, buildExample(ctx, t, "stream"))
+	},
+	"node": func(ctx context.Context, t *testing.T) *exec.Cmd {
+		dir := t.TempDir()
+		if reason := installNode(ctx, dir); reason != "" {
 			t.Skip(reason)
 		}
+		file := filepath.Join(dir, "program.cjs")
+		if err := os.WriteFile(file, readExample(t, "stream/stream.cjs"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		return exec.CommandContext(ctx, "node", file)
-	}},
-	"python": {"program.py", func(ctx context.Context, t *testing.T, file string) *exec.Cmd {
+	},
+	"python": func(ctx context.Context, t *testing.T) *exec.Cmd {
 		if _, err := exec.LookPath("python3"); err != nil {
 			t.Skip("python3 is not installed")
 		}
-		return exec.CommandContext(ctx, "python3", file)
-	}},
+		return exec.CommandContext(ctx, "python3", "../../examples/stream/stream.py")
+	},
 }
 
-// The programs of docs/events.md, with the rights of the user subscriber of a server of serve, receive the outcomes of
+// buildExample builds a program in examples, and returns its path.
+func buildExample(ctx context.Context, t *testing.T, name string) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./examples/"+name)
+	build.Dir = "../.." // the product's module
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return program
+}
+
+// readExample returns a file in examples.
+func readExample(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../examples", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// The programs in examples/stream, with the rights of the user subscriber of a server of serve, receive the outcomes of
 // one kind, acknowledge them, and after SIGKILL continue after the last one.
 func TestProgramsOfTheStream(t *testing.T) {
-	for language, example := range streamPrograms {
+	for language, command := range streamPrograms {
 		t.Run(language, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), example.file)
-			code := documentedProgram(t, "events.md", language, "")
-			if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if n := strings.Count(code, "\n"); language == "python" && n > 80 {
-				t.Errorf("the program has %d lines, want at most 80", n)
-			}
-			build := example.command(t.Context(), t, file)
+			build := command(t.Context(), t)
 			d := newLedger(t)
 			accounts, passwords := natsconfig.Own(nil)
 			server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir(), Accounts: accounts})

@@ -1,0 +1,115 @@
+// A worker over HTTP with Node alone, and promises: a pattern for other languages. TASKLEDGER_URL is the address of
+// taskledger serve, TASKLEDGER_TOKEN a token with the role worker. work is yours; after a lost process or a lost answer
+// it may run again.
+
+import { randomBytes } from "node:crypto";
+import { hostname } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const kind = "coupon.print", slots = 4, session = randomBytes(16).toString("hex");
+const { TASKLEDGER_URL: url, TASKLEDGER_TOKEN: token } = process.env;
+const held = new Map(); // for each fence, an AbortController that is aborted when the attempt is over
+const stopping = new AbortController(), ended = new AbortController();
+let beatEvery = 10, beats, refusal, wake = () => {};
+
+/** Thrown by work: a call and its body, such as new Outcome("fail", { error: "no address", permanent: true }). */
+class Outcome { constructor(verb, body) { Object.assign(this, { verb, body }); } }
+/** The server refuses a call. */
+class Refused extends Error {
+  constructor(status, problem) {
+    super(`${status} ${problem.detail}`);
+    Object.assign(this, { status, code: problem.code });
+  }
+}
+
+async function work(task, over) {
+  console.log("a coupon for", task.args.to);
+  return { printed: true };
+}
+
+/** Repeats a call until the server has answered it. Throws Refused, or the reason of over. */
+async function call(verb, body, over) {
+  for (let pause = 100; ; pause = Math.min(5000, 2 * pause)) {
+    let wait = pause * (0.5 + Math.random());
+    try {
+      const answer = await fetch(`${url}/v1/work${verb}`, {
+        method: "POST", body: JSON.stringify(body), signal: AbortSignal.any([over, AbortSignal.timeout(60_000)]),
+        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+      });
+      const value = await answer.json();
+      if (answer.ok) return value;
+      if (answer.status < 500 && ![408, 429].includes(answer.status)) throw new Refused(answer.status, value);
+      wait = 1000 * answer.headers.get("retry-after") || wait;
+    } catch (error) {
+      if (error instanceof Refused || over.aborted) throw error;
+    }
+    await sleep(wait, undefined, { signal: over });
+  }
+}
+
+const attemptOf = ({ kind, biz_id, attempt, fence }) => ({ kind, biz_id, attempt, fence });
+
+async function attempt(task, over) {
+  const end = (verb, body) => call(`:${verb}`, { ...attemptOf(task), ...body }, over);
+  const { verb, body } = await work(task, over).then(
+    (result) => ({ verb: "finish", body: { result } }),
+    (e) => (e instanceof Outcome ? e : { verb: "fail", body: { error: e.message || "failed", error_type: e.name } }),
+  );
+  if (over.aborted) return;
+  await end(verb, body).catch((error) => {
+    if ([400, 413].includes(error.status)) return end("fail", { error: `${verb} was refused: ${error.message}` });
+    if (error.code !== "attempt_ended") throw error;
+  });
+}
+
+function begin(task) {
+  if (held.has(task.fence)) return; // it is at work, and was given again
+  const over = new AbortController();
+  held.set(task.fence, over);
+  attempt(task, over.signal).catch((error) => {
+    if (!over.signal.aborted) stop(error);
+  }).finally(() => { held.delete(task.fence); wake(); });
+}
+
+async function beat() {
+  for (;;) {
+    await sleep(1000 * beatEvery, undefined, { signal: ended.signal });
+    if (held.size === 0) continue;
+    const answer = await call(":heartbeat", { session, holds: [...held.keys()] }, ended.signal);
+    for (const { fence } of answer.ended) held.get(fence)?.abort();
+  }
+}
+
+async function ask() {
+  for (let received = ""; !stopping.signal.aborted; ) {
+    const limit = slots - held.size;
+    if (limit === 0) {
+      await new Promise((resolve) => { wake = resolve; });
+      continue;
+    }
+    const body = { worker: hostname(), session, kinds: [kind], limit, received };
+    const answer = await call("", body, stopping.signal);
+    received = answer.batch;
+    beatEvery = answer.heartbeat_every;
+    beats ??= beat().catch((error) => ended.signal.aborted || stop(error));
+    answer.tasks.forEach(begin);
+  }
+}
+
+function stop(error) {
+  if (error) refusal ??= error;
+  stopping.abort();
+  wake();
+}
+
+for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => stop()); // a second one ends the process
+await ask().catch((error) => stopping.signal.aborted || stop(error));
+for (let n = 0; held.size > 0 && n < 100; n++) await sleep(100);
+const holds = [...held.keys()];
+for (const over of held.values()) over.abort();
+for (const body of holds.length > 0 ? [{ session, holds }, { session }] : [{ session }]) {
+  await call(":release", body, AbortSignal.timeout(5000)).catch(stop);
+}
+ended.abort();
+if (refusal) console.error(refusal.message);
+process.exit(refusal ? 1 : 0);
