@@ -159,12 +159,10 @@ func render(page string, text []byte, r record) ([]byte, error) {
 var pages = map[string]map[string]func(r record, all *report) string{
 	"benchmarks.md": {
 		"runs":        func(r record, _ *report) string { return runList(r) },
-		"ratios":      func(_ record, all *report) string { return ratioRows(all) },
 		"rates":       func(_ record, all *report) string { return rateRows(all) },
 		"everyday":    func(_ record, all *report) string { return everydayRows(all) },
 		"subscribers": func(_ record, all *report) string { return subscriberRows(all) },
 		"cost":        func(_ record, all *report) string { return costRows(all) },
-		"conditions":  func(_ record, all *report) string { return conditionTableRows(all) },
 	},
 	"sizing.md": {
 		"sizes": func(_ record, all *report) string { return sizeRows(all) },
@@ -237,35 +235,7 @@ func runList(r record) string {
 	return b.String()
 }
 
-// ratioRows returns a row for each ratio, measured or not, and for each condition that a run has measured.
-func ratioRows(r *report) string {
-	var rows [][]string
-	row := func(name, label string, x ratio) {
-		measured, floor, target, verdict := notMeasured, "–", "–", ""
-		if value, ok := r.Ratios[name]; ok {
-			measured, verdict = threeDigits(value), x.verdict(value)
-		}
-		if value, ok := r.FloorRatios[name]; ok {
-			floor = threeDigits(value)
-		}
-		if x.target > 0 {
-			target = x.sign() + threeDigits(x.target)
-		}
-		rows = append(rows, []string{label, measured, floor, target, verdict})
-	}
-	for _, x := range ratios {
-		row(x.name, x.label, x)
-	}
-	for _, x := range conditions {
-		if _, ok := r.Ratios[x.name]; ok && x.ofFloor == "" {
-			row(x.name, x.label, ratio{metric: rate, target: conditionTarget})
-		}
-	}
-	row(relayMemory, "the relay's memory behind 1,000,000 events, MB", ratio{target: memoryTarget})
-	return markdown([]string{"ratio", "measured", "floor in our place", "target", "result"}, rows)
-}
-
-// rateRows returns the systems of the measures whose figure is a rate.
+// rateRows returns the systems of the measures whose figure is a rate, and the relay's memory.
 func rateRows(r *report) string {
 	var rows [][]string
 	for _, measure := range []string{
@@ -289,6 +259,9 @@ func rateRows(r *report) string {
 				})
 			}
 		}
+	}
+	if mb, ok := r.Ratios[relayMemory]; ok {
+		rows = append(rows, []string{"memory", "the relay behind 1,000,000 events", threeDigits(mb) + " MB", "", ""})
 	}
 	return markdown([]string{"measure", "system", "median", "range", "ours / theirs"}, rows)
 }
@@ -347,13 +320,4 @@ func costRows(r *report) string {
 		rows = append(rows, cells)
 	}
 	return markdown(append([]string{"cost"}, systems...), rows)
-}
-
-func conditionTableRows(r *report) string {
-	var rows [][]string
-	for _, x := range r.Conditions {
-		rows = append(rows, []string{conditionNamed(x.Name).label, x.Metric, threeDigits(x.Median), threeDigits(x.Min),
-			threeDigits(x.Max)})
-	}
-	return markdown([]string{"condition / clean", "metric", "median", "min", "max"}, rows)
 }

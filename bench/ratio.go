@@ -9,7 +9,7 @@ import (
 
 // ratio is the ratio of our median to a peer's, with its target. Without a peer it is our median.
 type ratio struct {
-	name, label     string // in JSON, and in the documentation
+	name, label     string // in JSON, and in the table
 	measure, metric string
 	of, over        string  // numerator, which is ours, and denominator or ""
 	target          float64 // 0: none
@@ -23,7 +23,7 @@ const noFloor = "none"
 
 // condition is the least of the ratios of rates under a condition to those on a small and idle ledger.
 type condition struct {
-	name, label string // in JSON, and in the documentation
+	name, label string // in JSON, and in the tables
 	system      string
 	measure     string // default: growthName
 	over        string // the small and idle ledger. Default: ours

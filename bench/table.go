@@ -104,7 +104,7 @@ func (r *report) ratioTable(w io.Writer) {
 		return
 	}
 	t := newTable(w, table.Row{"ratio", "measured", "target", "", "floor"}, 2, 3, 5)
-	row := func(name string, x ratio) {
+	row := func(name, label string, x ratio) {
 		value, ok := r.Ratios[name]
 		if !ok {
 			return
@@ -116,15 +116,15 @@ func (r *report) ratioTable(w io.Writer) {
 		if value, ok := r.FloorRatios[name]; ok {
 			floor = threeDigits(value)
 		}
-		t.AppendRow(table.Row{name, threeDigits(value), target, x.verdict(value), floor})
+		t.AppendRow(table.Row{label, threeDigits(value), target, x.verdict(value), floor})
 	}
 	for _, x := range ratios {
-		row(x.name, x)
+		row(x.name, x.label, x)
 	}
 	for _, x := range conditions {
-		row(x.name, ratio{metric: rate, target: conditionTarget})
+		row(x.name, x.label, ratio{metric: rate, target: conditionTarget})
 	}
-	row(relayMemory, ratio{target: memoryTarget})
+	row(relayMemory, "the relay's memory behind 1,000,000 events, MB", ratio{target: memoryTarget})
 	t.Render()
 }
 
