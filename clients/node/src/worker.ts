@@ -180,8 +180,7 @@ export class Worker<C = undefined> {
   private async attempt(attempt: Attempt): Promise<void> {
     const { job, over } = attempt;
     if (this.exactly) {
-      const invoke = (connection: C) => this.invoke(job, connection);
-      return this.exactly.work(job, over.signal, invoke).finally(() => { this.running--; });
+      return this.exactly.work(job, over.signal, (c) => this.invoke(job, c)).finally(() => { this.running--; });
     }
     const outcome = await this.invoke(job, undefined as C);
     this.running--;
