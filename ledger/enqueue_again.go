@@ -10,11 +10,14 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 var (
 	//go:embed sql/enqueue_again.sql
 	enqueueAgainSQL string
+	//go:embed sql/enqueue_again_one.sql
+	enqueueAgainOneSQL string
 	//go:embed sql/runs_archived.sql
 	runsArchivedSQL string
 )
@@ -149,9 +152,55 @@ const (
 // enqueueAgainFirst enqueues a row that may be appended to a task, without an attempt to insert it: mostly the task
 // exists. It reports false if nothing was written.
 func enqueueAgainFirst(ctx context.Context, db DB, row firstEvent) (answer Enqueued, ok bool, err error) {
-	var answers [1]Enqueued
-	rest, err := enqueueAgain(ctx, db, []firstEvent{row}, []int{0}, beforeInsert, answers[:])
-	return answers[0], err == nil && len(rest) == 0, err
+	const least = 4096 // bytes: no limit of sizes is below it
+	if len(row.args) > least || len(row.meta) > least {
+		var answers [1]Enqueued
+		rest, err := enqueueAgain(ctx, db, []firstEvent{row}, []int{0}, beforeInsert, answers[:])
+		return answers[0], err == nil && len(rest) == 0, err
+	}
+	var position, version, retryAfterMS int64
+	var last, policy string
+	var full OverloadError
+	ok, err = pgquery.Row(ctx, db, enqueueAgainOneSQL, row.againArgs(), &position, &version, &last, &policy,
+		&full.Waiting, &full.MaxWaiting, &retryAfterMS)
+	switch {
+	case err != nil:
+		return Enqueued{}, false, explainAgain(err)
+	case !ok:
+		return Enqueued{}, false, nil
+	case position == 0:
+		full.Kind, full.Policy = row.key.Kind, OverloadPolicy(policy)
+		full.RetryAfter = time.Duration(retryAfterMS) * time.Millisecond
+		return Enqueued{}, false, fmt.Errorf("enqueue %s: %w", row.key, &full)
+	}
+	return row.appended(position, version, last), true, nil
+}
+
+// againArgs returns the parameters of enqueue_again_one.sql.
+func (r firstEvent) againArgs() []any {
+	runAfter, runAt := r.run.params()
+	deferAtMost, _ := dueTime{after: r.deferAtMost}.params()
+	throttleFor, _ := dueTime{after: r.throttleFor}.params()
+	flags := int64(0)
+	if r.passIfDead {
+		flags |= 1
+	}
+	if len(r.after) > 0 {
+		flags |= 2
+	}
+	return []any{
+		string(r.key.Kind), string(r.key.BizID), string(r.ifExists), pgquery.JSON(r.args), pgquery.JSON(r.meta),
+		pgquery.Optional(r.actor), int64(r.dataVersion), int64(r.priority), pgquery.Optional(r.partition),
+		pgquery.Optional(runAfter), pgquery.Optional(runAt), pgquery.Optional(timeParam(r.startBy)),
+		pgquery.Optional(timeParam(r.finishBy)), pgquery.Optional(deferAtMost), pgquery.Optional(throttleFor),
+		pgquery.Optional(r.orderKey), flags,
+	}
+}
+
+// appended returns the result for a row that was appended to a task, as its last event or behind it.
+func (r firstEvent) appended(position, version int64, last string) Enqueued {
+	return Enqueued{Key: r.key, New: true, State: EventType(last).State(), Version: Version(version),
+		SameArgs: true, Position: Position(position)}
 }
 
 // runArchived enqueues the next runs of the archived tasks among the rows that were inserted, if a row may be appended
@@ -262,8 +311,7 @@ func enqueueAgain(
 			return nil, fmt.Errorf("enqueue %s: %w", rows[i].key, &full)
 		}
 		answered[i] = true
-		answers[i] = Enqueued{Key: rows[i].key, New: true, State: EventType(last).State(), Version: Version(version),
-			SameArgs: true, Position: Position(position)}
+		answers[i] = rows[i].appended(position, version, last)
 	}
 	if err := result.Err(); err != nil {
 		return nil, explainAgain(err)

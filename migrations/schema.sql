@@ -2907,11 +2907,10 @@ declare
   waiting record; -- the newest event of the run behind it
   behind integer; -- the version of the run that waits behind it
   newest record;  -- the newest event with args after version 1
-  own_login constant integer := (select l.id from taskledger.logins l where l.name = session_user limit 1);
+  own_login integer;
   archived integer;
   duplicate_end integer; -- the version that discards a duplicate of an archived key
 begin
-  perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   -- Only the calls that can find a fault: each costs as much as a query. No limit of sizes is below 4 KiB.
   if enqueue_again.actor <> '' then
     perform taskledger_internal.check_actor(enqueue_again.actor);
@@ -2943,6 +2942,52 @@ begin
   if enqueue_again.order_key is not null or enqueue_again.pass_if_dead then
     perform taskledger_internal.check_order_key(enqueue_again.order_key, enqueue_again.pass_if_dead);
   end if;
+  -- The common case takes one statement, a third of the time of the loop: an available task without new times, which
+  -- this login has enqueued. The loop decides about all others. The statement reads the last event itself, so it needs
+  -- no still_ends.
+  if enqueue_again.if_exists = 'replace' and not starts_with(enqueue_again.kind, 'taskledger.')
+      and num_nonnulls(enqueue_again.run_after, enqueue_again.run_at, enqueue_again.start_by, enqueue_again.finish_by,
+                       enqueue_again.defer_us, enqueue_again.throttle_us, enqueue_again.order_key) = 0
+      and not coalesce(enqueue_again.pass_if_dead, false) then
+    with tx as materialized (select pg_current_xact_id() as xid)
+    insert into taskledger.event as added (xid, version, attempt, shard, type, login_id, run, data_version, priority,
+                                           partition, kind, biz_id, actor, data, meta)
+    select tx.xid, h.version + 1, 0, h.shard, 'enqueued', l.id, coalesce(h.run, r.run, 1), enqueue_again.data_version,
+           coalesce(nullif(enqueue_again.priority, 0), h.priority),
+           coalesce(nullif(enqueue_again.partition, ''), h.partition), enqueue_again.kind, enqueue_again.biz_id,
+           coalesce(nullif(enqueue_again.actor, ''), session_user::text), enqueue_again.args::json,
+           enqueue_again.meta::json
+      from tx
+     cross join lateral (
+       select e.version, e.type, e.attempt, e.shard, e.login_id, e.run, e.priority, e.partition, e.order_key
+         from taskledger.event e
+        where e.kind = enqueue_again.kind and e.biz_id = enqueue_again.biz_id
+        order by e.version desc
+        limit 1) h
+     cross join lateral (
+       select o.id from taskledger.logins o where o.name = session_user limit 1) l
+      left join lateral (
+       select e.run, e.login_id
+         from taskledger.event e
+        where e.kind = enqueue_again.kind and e.biz_id = enqueue_again.biz_id and e.run is not null
+          and h.run is null and h.version > 1
+        order by e.version desc
+        limit 1) r on true
+     where h.type = 'enqueued' and h.attempt = 0 and h.order_key is null
+       and l.id = coalesce(r.login_id, case when h.run is not null or h.version = 1 then h.login_id end)
+       and (h.version > 1
+            or taskledger_internal.archived_version(enqueue_again.kind, enqueue_again.biz_id) is null)
+        on conflict (kind, biz_id, version) do nothing
+    returning added.position, added.version, added.type into "position", version, type;
+    if "position" is not null then
+      if taskledger_internal.relay_sleeps() then
+        perform taskledger_internal.wake("position");
+      end if;
+      return;
+    end if;
+  end if;
+  perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
+  own_login := (select l.id from taskledger.logins l where l.name = session_user limit 1);
   loop
     line := enqueue_again.order_key;
     select h.version, h.type, h.attempt, h.shard, h.priority, h.partition, h.order_key, h.login_id into head
