@@ -3,7 +3,8 @@
 --
 --   lease  written and read by internal/lease: the row relay for outbox, the row discarder for schedulers, the row
 --                sealer, the row dispatcher, the row broker for the NATS server of serve, or one of each member of its
---                cluster; for workers one row of each worker process
+--                cluster; for workers one row of each worker process, and of each session over HTTP that has
+--                attempts of an ended process
 --   mutex  rows to lock: each role locks those of its job
 --   fence_key, remote_session  workers over HTTP whose calls reach several processes of serve
 --
@@ -27,10 +28,11 @@ create table taskledger.lease (
 
 comment on table taskledger.lease is
   'One row for each service (relay, discarder, sealer, dispatcher, broker) and each worker process, valid until '
-  'alive_until. term is the duration for which it was last taken: if alive_until is further away, it was taken '
-  'while the clock was ahead. backend is the server process of a connection that the holder keeps open; null '
-  'without such a connection, or behind a pooler. login is the holder''s database login (session_user): no role '
-  'changes the lease of another login''s worker. A lease saves double work; correctness never depends on it.';
+  'alive_until; and one for each session over HTTP with attempts of an ended process (detail: is_session). term is the '
+  'duration for which it was last taken: if alive_until is further away, it was taken while the clock was ahead. '
+  'backend is the server process of a connection that the holder keeps open; null without such a connection, or '
+  'behind a pooler. login is the holder''s database login (session_user): no role changes the lease of another '
+  'login''s worker. A lease saves double work; correctness never depends on it.';
 
 create view taskledger.relay_lease as
 select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is_alive, l.detail->>'note' as note,
@@ -104,6 +106,8 @@ comment on function taskledger_internal.is_lease(text, text, timestamptz, timest
   'Reports whether a lease is well-formed: a worker''s lease lasts at most its term, and its detail lists '
   'kinds that the role may work on.';
 
+-- The detail of a session's lease contains "is_session":true, which cannot be within a text of a detail. Views search
+-- for it, because ->> fails for a malformed detail.
 create view taskledger.workers as
 select l.holder as worker, l.since, l.alive_until,
        case when l.alive_until <= clock_timestamp() then 0
@@ -112,12 +116,12 @@ select l.holder as worker, l.since, l.alive_until,
        (extract(epoch from l.term) * 1000)::bigint as term_ms, l.detail
   from taskledger.lease l
  where l.name like 'worker/%' and l.since between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00'
-   and taskledger_internal.lease_kinds(l.detail) is not null;
+   and taskledger_internal.lease_kinds(l.detail) is not null and strpos(l.detail::text, '"is_session":true') = 0;
 
 comment on view taskledger.workers is
-  'The workers that are alive, or were lost within about a day. alive_ms: for how many milliseconds a worker still '
-  'counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and '
-  'shards.';
+  'The workers that are alive, or were lost within about a day; without leases of sessions. alive_ms: for how many '
+  'milliseconds a worker still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its '
+  'kinds, guarantees and shards.';
 
 create view taskledger.dispatcher as
 select (l.detail->>'epoch')::bigint as epoch, l.detail->>'key' as key, (l.detail->>'latency_us')::bigint as latency_us
@@ -132,7 +136,7 @@ create view taskledger.worker_kinds as
 select l.holder as worker, k.kind
   from taskledger.lease l
  cross join lateral unnest(taskledger_internal.lease_kinds(l.detail)) k(kind)
- where l.name like 'worker/%' and l.alive_until > clock_timestamp();
+ where l.name like 'worker/%' and l.alive_until > clock_timestamp() and strpos(l.detail::text, '"is_session":true') = 0;
 
 comment on view taskledger.worker_kinds is 'The kinds that each live worker handles.';
 
@@ -140,7 +144,8 @@ create view taskledger.claimed_kinds as
 select distinct k.kind
   from taskledger.lease l
  cross join lateral unnest(taskledger_internal.lease_kinds(l.detail)) k(kind)
- where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is null;
+ where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is null
+   and strpos(l.detail::text, '"is_session":true') = 0;
 
 comment on view taskledger.claimed_kinds is
   'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';

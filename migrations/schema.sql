@@ -7410,7 +7410,7 @@ CREATE TABLE taskledger.lease (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each service (relay, discarder, sealer, dispatcher, broker) and each worker process, valid until alive_until. term is the duration for which it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null without such a connection, or behind a pooler. login is the holder''s database login (session_user): no role changes the lease of another login''s worker. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each service (relay, discarder, sealer, dispatcher, broker) and each worker process, valid until alive_until; and one for each session over HTTP with attempts of an ended process (detail: is_session). term is the duration for which it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null without such a connection, or behind a pooler. login is the holder''s database login (session_user): no role changes the lease of another login''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger_internal.worker_alive_ms(worker text, kind text) RETURNS TABLE(alive_ms bigint)
     LANGUAGE sql STABLE ROWS 1
@@ -7560,7 +7560,7 @@ CREATE VIEW taskledger.claimed_kinds AS
  SELECT DISTINCT k.kind
    FROM (taskledger.lease l
      CROSS JOIN LATERAL unnest(taskledger_internal.lease_kinds(l.detail)) k(kind))
-  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND ((l.detail ->> 'key'::text) IS NULL));
+  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND ((l.detail ->> 'key'::text) IS NULL) AND (strpos((l.detail)::text, '"is_session":true'::text) = 0));
 
 COMMENT ON VIEW taskledger.claimed_kinds IS 'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 
@@ -8570,7 +8570,7 @@ CREATE VIEW taskledger.worker_kinds AS
     k.kind
    FROM (taskledger.lease l
      CROSS JOIN LATERAL unnest(taskledger_internal.lease_kinds(l.detail)) k(kind))
-  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()));
+  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND (strpos((l.detail)::text, '"is_session":true'::text) = 0));
 
 COMMENT ON VIEW taskledger.worker_kinds IS 'The kinds that each live worker handles.';
 
@@ -8586,9 +8586,9 @@ CREATE VIEW taskledger.workers AS
     ((EXTRACT(epoch FROM l.term) * (1000)::numeric))::bigint AS term_ms,
     l.detail
    FROM taskledger.lease l
-  WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger_internal.lease_kinds(l.detail) IS NOT NULL));
+  WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger_internal.lease_kinds(l.detail) IS NOT NULL) AND (strpos((l.detail)::text, '"is_session":true'::text) = 0));
 
-COMMENT ON VIEW taskledger.workers IS 'The workers that are alive, or were lost within about a day. alive_ms: for how many milliseconds a worker still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
+COMMENT ON VIEW taskledger.workers IS 'The workers that are alive, or were lost within about a day; without leases of sessions. alive_ms: for how many milliseconds a worker still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
 
 ALTER TABLE ONLY taskledger.archive_batch
     ADD CONSTRAINT archive_batch_pkey PRIMARY KEY (id);

@@ -195,7 +195,7 @@ func (g *gateway) find(
 		return "", loadErr
 	}
 	if wasGiven {
-		isSame, loadErr := g.isRecorded(ctx, f, t, result, err)
+		isSame, loadErr := g.isRecorded(ctx, caller, f, t, result, err)
 		if isSame || loadErr != nil {
 			return t.State, loadErr
 		}
@@ -215,7 +215,7 @@ func (g *gateway) load(ctx context.Context, a remote.AttemptRef, wasGiven bool) 
 
 // isRecorded reports whether an attempt of the task's current run has ended with an outcome.
 func (g *gateway) isRecorded(
-	ctx context.Context, f fence, t ledger.Task, result json.RawMessage, outcome error,
+	ctx context.Context, caller string, f fence, t ledger.Task, result json.RawMessage, outcome error,
 ) (bool, error) {
 	all, err := g.read(ctx, []fence{f})
 	if err != nil || !all[0].isFound || !all[0].isOfRun() {
@@ -226,7 +226,7 @@ func (g *gateway) isRecorded(
 	}
 	newest, err := ledger.NewestOf(ctx, g.config.DB, f.Key, o)
 	if err != nil || len(newest) == 0 || newest[0].Attempt != f.attempt || newest[0].Version <= f.version ||
-		newest[0].Actor != f.worker {
+		newest[0].Actor != f.worker && newest[0].Actor != f.sessionWorker(caller) {
 		return false, err
 	}
 	var reported *remote.Error

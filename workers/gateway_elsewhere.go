@@ -174,12 +174,17 @@ func (g *gateway) versionOf(ctx context.Context, f fence) (ledger.Version, error
 	case !e.isNext():
 		return 0, nil
 	}
+	e, err := ledger.Append(ctx, g.config.DB, f.started())
+	return e.Version, err
+}
+
+// started returns the append of the attempt's start.
+func (f fence) started() ledger.AppendRequest {
 	start := ledger.AppendRequest{Key: f.Key, Expected: f.version, Type: ledger.EventStarted, Actor: f.worker}
 	if f.isOnce {
 		start.Data = json.RawMessage(`{"guarantee":"at most once"}`)
 	}
-	e, err := ledger.Append(ctx, g.config.DB, start)
-	return e.Version, err
+	return start
 }
 
 // succeeded returns the append of a success.

@@ -28,24 +28,26 @@ type elsewhere struct {
 	last    ledger.EventType
 	version ledger.Version
 	number  ledger.Attempt
-	actor   string
+	actor   string         // of the last event
+	begunBy string         // actor of the first event of the attempt
 	args    ledger.Version // of the event with the args of the task's run
-	left    time.Duration  // of the lease of the worker's process
+	left    time.Duration  // of the lease of actor, if the attempt runs
 }
 
 // read reads the last events of tasks.
 func (g *gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error) {
 	all := make([]elsewhere, len(fences))
-	var kinds, ids, names, offered pgarray.Builder
+	var kinds, ids, names, offered, before pgarray.Builder
 	for i, f := range fences {
 		all[i].fence = f
 		kinds.Add(string(f.Kind))
 		ids.Add(string(f.BizID))
 		names.Add(f.worker)
 		offered.AddInt(int64(f.offered))
+		before.AddInt(int64(f.version))
 	}
 	rows, err := g.config.DB.Query(ctx, elsewhereHeadsSQL,
-		kinds.String(), ids.String(), names.String(), offered.String())
+		kinds.String(), ids.String(), names.String(), offered.String(), before.String())
 	if err != nil {
 		return nil, pgerr.Explain("read attempts of another process", err)
 	}
@@ -55,8 +57,8 @@ func (g *gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error)
 		var i int
 		var left int64
 		var offeredAt time.Time
-		err := rows.Scan(&i, (*int32)(&e.version), (*string)(&e.last), (*int32)(&e.number), &e.actor, (*int32)(&e.args),
-			&left, pgquery.Micros(&offeredAt))
+		err := rows.Scan(&i, (*int32)(&e.version), (*string)(&e.last), (*int32)(&e.number), &e.actor, &e.begunBy,
+			(*int32)(&e.args), &left, pgquery.Micros(&offeredAt))
 		if err != nil {
 			return nil, pgerr.Explain("read attempts of another process", err)
 		}
@@ -70,10 +72,23 @@ func (g *gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error)
 // isOfRun reports whether the task is in the run of the attempt. Attempts are counted from 1 in each run.
 func (e elsewhere) isOfRun() bool { return e.args <= e.fence.version }
 
-// runs reports whether the last event of the task is one of the attempt.
+// isOwn reports whether the last event of the task is one of the attempt.
+func (e elsewhere) isOwn() bool { return e.number == e.attempt && e.begunBy == e.worker && e.isOfRun() }
+
+// runs reports whether the attempt has begun and not ended.
 func (e elsewhere) runs() bool {
-	return e.isFound && (e.last == ledger.EventStarted || e.last == ledger.EventProgressed) &&
-		e.number == e.attempt && e.actor == e.worker && e.isOfRun()
+	return e.isFound && (e.last == ledger.EventStarted || e.last == ledger.EventProgressed) && e.isOwn()
+}
+
+// isMoved reports whether the attempt runs under the lease of its session.
+func (e elsewhere) isMoved() bool { return e.runs() && e.actor != e.worker }
+
+// holder returns the id of the worker that has the attempt.
+func (e elsewhere) holder() string {
+	if e.isMoved() {
+		return e.actor
+	}
+	return e.worker
 }
 
 // isNext reports whether the last event of the task precedes the attempt, whose start is not recorded.
@@ -84,8 +99,7 @@ func (e elsewhere) isNext() bool {
 
 // end returns why the attempt is over, "" if it is not. isOwn: its worker has ended it.
 func (e elsewhere) end() (reason remote.End, isOwn bool) {
-	isOwn = e.number == e.attempt && e.actor == e.worker && e.isOfRun()
-	switch {
+	switch isOwn = e.isOwn(); {
 	case !e.isFound:
 		return remote.Unknown, false
 	case e.last == ledger.EventCancelled:
@@ -123,15 +137,13 @@ func (g *gateway) holdElsewhere(ctx context.Context, caller, session string, sea
 		g.config.Logger.WarnContext(ctx, "cannot renew attempts of another process", "error", err)
 		return ended
 	}
-	var holds, stale []string
+	var holds []string
+	var held []elsewhere
 	for i, e := range all {
 		reason, isOwn := e.end()
 		switch {
 		case reason == "":
-			holds = append(holds, e.fence.number)
-			if e.left < g.config.Term*2/3 {
-				stale = append(stale, e.worker)
-			}
+			holds, held = append(holds, e.fence.number), append(held, e)
 		case !isOwn:
 			ended = append(ended, remote.Ended{Key: e.Key, Fence: texts[i], Reason: reason})
 			if reason == remote.Timeout || reason == remote.Deadline {
@@ -142,10 +154,7 @@ func (g *gateway) holdElsewhere(ctx context.Context, caller, session string, sea
 	if len(holds) > 0 {
 		err = lease.HoldSession(ctx, g.config.DB, caller+"/"+session, holds, g.config.Term)
 	}
-	if len(stale) > 0 {
-		err = errors.Join(err, lease.Extend(ctx, g.config.DB, stale))
-	}
-	if err != nil {
+	if err = errors.Join(err, g.keepMoved(ctx, caller, held)); err != nil {
 		g.config.Logger.WarnContext(ctx, "cannot renew attempts of another process", "error", err)
 	}
 	return ended
@@ -208,7 +217,7 @@ func (g *gateway) progressElsewhere(
 		return false, true, err
 	}
 	_, err = ledger.Append(ctx, g.config.DB, ledger.AppendRequest{
-		Key: f.Key, Expected: version, Type: ledger.EventProgressed, Actor: f.worker,
+		Key: f.Key, Expected: version, Type: ledger.EventProgressed, Actor: all[0].holder(),
 		Data: attempt.ProgressData{Progress: text}.JSON(),
 	})
 	if ledger.IsConflict(err) { // another report came first

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/remote"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
@@ -165,6 +166,9 @@ func (k *gatewayKind) noteEnd(job *Job, end attempt.End) {
 	}
 	delete(d.session.held, d)
 	delete(p.fences, d.fence)
+	if d.reason == remote.Fenced && k.guarantee != ExactlyOnce {
+		return // another process may have moved the attempt: the ledger decides
+	}
 	over := d.withoutContent()
 	p.over[d.fence] = over
 	p.overList.PushBack(over)

@@ -19,8 +19,6 @@ var (
 	sessionHoldSQL string
 	//go:embed sql/session_holds.sql
 	sessionHoldsSQL string
-	//go:embed sql/worker_extend.sql
-	workerExtendSQL string
 )
 
 // FenceKey returns the key with which all processes of serve seal the fences of attempts over HTTP.
@@ -43,15 +41,4 @@ func SessionHolds(ctx context.Context, db ledger.DB, session, hold string) (time
 	var ms int64
 	_, err := pgquery.Row(ctx, db, sessionHoldsSQL, []any{session, hold}, &ms)
 	return time.Duration(ms) * time.Millisecond, pgerr.Explain("read what a worker holds", err)
-}
-
-// Extend extends the leases of workers of the same login that have not been renewed for a third of their term: their
-// processes have ended, but others report for their attempts.
-func Extend(ctx context.Context, db ledger.DB, workers []string) error {
-	names := make([]string, len(workers))
-	for i, id := range workers {
-		names[i] = Worker(id)
-	}
-	_, err := db.Exec(ctx, workerExtendSQL, pgarray.Of(names...))
-	return pgerr.Explain("extend leases", err)
 }
