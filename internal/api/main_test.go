@@ -7,4 +7,10 @@ import (
 	"github.com/taskledger/taskledger/internal/longtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(longtest.Run(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(idleVariable) != "" {
+		waitIdle(os.Stdin)
+		return
+	}
+	os.Exit(longtest.Run(m))
+}

@@ -1,17 +1,13 @@
 package api_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -29,10 +25,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-var (
-	idleWorkers = flag.Int("api-idle-workers", 50, "number of workers of TestManyIdleWorkers")
-	workTasks   = flag.Int("api-work-tasks", 400, "number of tasks of TestWorkNextToGo, for each worker")
-)
+var workTasks = flag.Int("api-work-tasks", 400, "number of tasks of TestWorkNextToGo, for each worker")
 
 // goClient returns the client in Go of a caller.
 func (s *workServer) goClient(token api.Role) *client.Client {
@@ -286,81 +279,6 @@ func TestGoClientWorks(t *testing.T) {
 		if task := s.awaitState(fmt.Sprintf("a.b/%d", i), want); i != 5 && string(task.Result) != fmt.Sprint(i) {
 			t.Errorf("result %s", task.Result)
 		}
-	}
-}
-
-// Many workers wait at once. A task goes to one of them; nothing is left of the others.
-func TestManyIdleWorkers(t *testing.T) {
-	if *idleWorkers <= 50 {
-		t.Parallel()
-	}
-	s := serveWork(t, 30*time.Second)
-	n := *idleWorkers
-	before := resident()
-	goroutines := runtime.NumGoroutine()
-	connections := make([]net.Conn, n)
-	answers := make(chan int, n)
-	for i := range connections {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		connections[i] = conn
-		ask := askFor(0, "a.b")
-		wait := 50.0
-		ask.Session, ask.Wait = fmt.Sprintf("idle-worker-%08d", i), &wait
-		text, err := json.Marshal(ask)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = fmt.Fprintf(conn, "POST /v1/work HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
-			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", s.tokens[api.Worker], len(text), text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			for lines := bufio.NewScanner(conn); lines.Scan(); {
-				if strings.Contains(lines.Text(), `"biz_id"`) {
-					answers <- i
-				}
-			}
-		}()
-	}
-	defer func() {
-		for _, c := range connections {
-			c.Close()
-		}
-	}()
-	s.awaitWaitingAtLeast(n)
-	runtime.GC()
-	t.Logf("%d idle workers: %.1f kB and %.1f goroutines each, with the clients", n,
-		float64(resident()-before)/float64(n)/1000, float64(runtime.NumGoroutine()-goroutines)/float64(n))
-	begun := time.Now()
-	s.enqueue("a.b/1", `1`)
-	first := <-answers
-	t.Logf("worker %d had the task after %s", first, time.Since(begun))
-	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		if requests, _ := s.handler.Waiting(); requests == n-1 {
-			break
-		} else if time.Since(begun) > time.Minute {
-			t.Fatalf("%d requests wait, want %d", requests, n-1)
-		}
-	}
-	if _, err := s.work.Release(t.Context(), "a-worker", fmt.Sprintf("idle-worker-%08d", first), nil); err != nil {
-		t.Error(err)
-	}
-	for _, c := range connections {
-		c.Close()
-	}
-	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		if requests, _ := s.handler.Waiting(); requests == 0 {
-			break
-		} else if time.Since(begun) > time.Minute {
-			t.Fatalf("%d requests wait", requests)
-		}
-	}
-	for i := range connections { // the task goes to workers that are gone, whose answers are lost
-		_, _ = s.work.Release(t.Context(), "a-worker", fmt.Sprintf("idle-worker-%08d", i), nil)
 	}
 }
 
