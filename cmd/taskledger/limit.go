@@ -111,7 +111,7 @@ func readLimits(ctx context.Context, db ledger.DB, after string, n int) ([]usedL
 
 // row returns the row of a table.
 func (u usedLimit) row() table.Row {
-	r := table.Row{u.Name, "", "", count(u.Waiting), "", "", "", "", "", "", "", ""}
+	r := table.Row{plain(u.Name), "", "", count(u.Waiting), "", "", "", "", "", "", "", ""}
 	if u.Weight > 0 {
 		r[11] = weightText(u.Weight)
 		if u.overloadLimit == nil && u.startLimit == nil {
@@ -125,19 +125,22 @@ func (u usedLimit) row() table.Row {
 	if l == nil {
 		return r
 	}
-	r[1], r[2], r[6] = kindsText(l.Kinds), l.Per, count(int64(*u.Running))
+	if r[1] = kindsText(l.Kinds); r[1] == u.Name {
+		r[1] = "" // as for most limits
+	}
+	r[2], r[6] = l.Per, count(int64(*u.Running))
 	if l.MaxRunning != nil {
 		r[7] = count(int64(*l.MaxRunning))
 	}
 	if u.Oldest != nil {
-		r[8] = u.Oldest.Format(time.RFC3339)
+		r[8] = ago(*u.Oldest)
 	}
 	r[9] = l.Rate
 	if l.Rate != "" && l.Burst > 0 {
 		r[9] = fmt.Sprintf("%s burst %d", l.Rate, l.Burst)
 	}
 	if u.Next != nil {
-		r[10] = u.Next.Format(time.RFC3339Nano)
+		r[10] = "in " + age(max(0, time.Until(*u.Next)))
 	}
 	return r
 }
@@ -173,6 +176,7 @@ func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) er
 		for _, l := range all {
 			t.AppendRow(l.row())
 		}
+		t.SuppressEmptyColumns()
 		renderTable(w, t)
 	}); err != nil {
 		return err

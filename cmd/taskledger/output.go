@@ -102,45 +102,57 @@ func newTable(header []any, numbers ...int) table.Writer {
 	style.Box.PaddingRight = "  "
 	style.Format.Header = text.FormatUpper
 	t.SetStyle(style)
-	if header != nil {
-		t.AppendHeader(table.Row(header))
-	}
 	var columns []table.ColumnConfig
 	for _, n := range numbers {
 		columns = append(columns, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(columns)
-	if header != nil {
-		return headed{t, strings.ToUpper(fmt.Sprint(header[len(header)-1]))}
+	if header == nil {
+		return t
 	}
-	return t
+	t.AppendHeader(table.Row(header))
+	return &headed{Writer: t, header: header, numbers: numbers}
 }
 
-// renderTable writes a table without the blanks at the ends of its lines.
+// headed is a table with a header of one line, and its cells.
+type headed struct {
+	table.Writer
+	header  []any
+	numbers []int
+	rows    []table.Row
+
+	isSparse bool // columns without cells are left out
+}
+
+// AppendRow implements table.Writer.
+func (h *headed) AppendRow(row table.Row, configs ...table.RowConfig) {
+	h.rows = append(h.rows, row)
+	h.Writer.AppendRow(row, configs...)
+}
+
+// SuppressEmptyColumns implements table.Writer.
+func (h *headed) SuppressEmptyColumns() {
+	h.isSparse = true
+	h.Writer.SuppressEmptyColumns()
+}
+
+// renderTable writes a table without the blanks at the ends of its lines. On a terminal, its lines fit the width.
 func renderTable(w io.Writer, t table.Writer) {
 	if t.Length() == 0 { // a command reports on standard error that there is nothing, and a header adds nothing
 		return
 	}
-	h, isHeader := t.(headed)
-	s, isScreen := w.(*screen)
-	var last column
+	h, isHeader := t.(*headed)
+	if s, isScreen := w.(*screen); isScreen && isHeader && s.width > 0 {
+		s.render(h)
+		return
+	}
 	for line := range strings.Lines(t.Render() + "\n") {
 		line = strings.TrimRight(line, " \n")
-		switch {
-		case isHeader:
-			last = column{begin: strings.LastIndex(line, h.last), end: len(line)}
+		if isHeader {
 			line, isHeader = bold.on(line), false
-		case isScreen && s.width > 0 && last.begin > 0:
-			line = s.fit(line, last)
 		}
 		fmt.Fprintln(w, line)
 	}
-}
-
-// headed is a table with a header of one line.
-type headed struct {
-	table.Writer
-	last string // the header of the last column
 }
 
 // renderFields writes names and values as two columns.

@@ -35,13 +35,18 @@ func listSchedules(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags)
 		Next      string            `json:"next,omitempty"`
 	}{schedules, next}
 	if err := printList(a, value, schedules, func(w io.Writer) {
-		t := newTable([]any{"name", "kind", "when", "next", "last", "passed over"}, 4, 5, 6)
+		t := newTable([]any{"name", "kind", "when", "next", "last", "passed over", "paused"}, 4, 5, 6)
 		for _, s := range schedules {
+			next, paused := nextFiring(s), ""
+			if s.Paused {
+				next, paused = "paused", pausedSchedule(s)
+			}
 			t.AppendRow(table.Row{
-				s.Schedule.Name, s.Schedule.Kind, plain(s.Schedule.When()),
-				nextFiring(s), lastFiring(s), count(s.Passed),
+				s.Schedule.Name, s.Schedule.Kind, plain(s.Schedule.When()), next, lastFiring(s),
+				count(s.Passed), paused,
 			})
 		}
+		t.SuppressEmptyColumns()
 		renderTable(w, t)
 	}); err != nil {
 		return err
@@ -56,7 +61,7 @@ func listSchedules(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags)
 func nextFiring(s periodic.Status) string {
 	switch {
 	case s.Paused:
-		return pausedSchedule(s)
+		return "paused " + pausedSchedule(s)
 	case !s.NextAt.IsZero() && time.Until(s.NextAt) > 0:
 		return "in " + age(time.Until(s.NextAt))
 	case !s.NextAt.IsZero():
@@ -69,7 +74,7 @@ func nextFiring(s periodic.Status) string {
 
 // pausedSchedule returns since when a schedule is paused, by whom and why.
 func pausedSchedule(s periodic.Status) string {
-	text := "paused " + ago(s.PausedAt) + " by " + plain(s.PausedBy)
+	text := ago(s.PausedAt) + " by " + plain(s.PausedBy)
 	if s.PauseReason != "" {
 		text += ": " + plain(s.PauseReason)
 	}

@@ -49,6 +49,43 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
+// In a table that is too wide, long names are shortened in their middle; if that does not suffice, the columns that do
+// not fit are below their row, whole.
+func TestWideTablesFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	kind, id := "accounting.invoices.monthly-statement.render-and-send", strings.Repeat("customer-", 9)+"17"
+	const at = "2026-11-30 18:57:51.091Z"
+	for _, c := range []struct {
+		name, kind string
+		screen     screen
+		lines      []string
+	}{
+		{name: "it fits", screen: screen{width: 120}, kind: "a", lines: []string{
+			"KIND  STATE   TASKS  ENQUEUED                  UPDATED",
+			"a     dead   12,345  " + at + "  " + at}},
+		{name: "shortened", screen: screen{width: 107}, kind: kind, lines: []string{
+			"KIND                                      STATE   TASKS  ENQUEUED                  UPDATED",
+			"accounting.invoices.monthl…nder-and-send  dead   12,345  " + at + "  " + at}},
+		{name: "below", screen: screen{width: 80}, kind: kind, lines: []string{
+			"KIND                                                   STATE   TASKS",
+			"    ENQUEUED                  UPDATED",
+			kind + "  dead   12,345",
+			"    " + at + "  " + at}},
+		{name: "wrapped", screen: screen{width: 80}, kind: id, lines: []string{
+			"KIND", "    STATE   TASKS  ENQUEUED                  UPDATED",
+			"    " + id[:76], "    " + id[76:], "    dead   12,345  " + at + "  " + at}},
+	} {
+		table := newTable([]any{"kind", "state", "tasks", "", "enqueued", "updated"}, 3)
+		table.AppendRow([]any{c.kind, red.on("dead"), "12,345", "", at, at})
+		table.SuppressEmptyColumns()
+		renderTable(&c.screen, table)
+		got := strings.TrimSpace(string(unpainted(c.screen.Bytes(), false)))
+		if want := strings.TrimSpace(strings.Join(c.lines, "\n")); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, want)
+		}
+	}
+}
+
 // The help of each command fits a terminal of 120 columns.
 func TestHelpFitsTheTerminal(t *testing.T) {
 	t.Parallel()

@@ -248,7 +248,10 @@ func (f showFlags) position() (ledger.Position, error) {
 // time formats a time of a task: its age, or a time with its zone.
 func (f showFlags) time(t time.Time) string {
 	if f.utc || f.local {
-		return clock(t, f.utc)
+		if t = t.Local(); f.utc {
+			t = t.UTC()
+		}
+		return t.Format("2006-01-02 15:04:05.000Z07:00")
 	}
 	return ago(t)
 }

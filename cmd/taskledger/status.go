@@ -358,8 +358,8 @@ func (s status) renderDegraded(w io.Writer) {
 		if !c.Since.IsZero() {
 			since = ", since " + ago(c.Since)
 		}
-		fmt.Fprintf(w, "%s %s%s: %s\n  %s %s\n", red.on("degraded:"), c.Name, since, plain(c.Text),
-			faint.on("cure:"), c.Cure)
+		writeProse(w, fmt.Sprintf("%s %s%s: %s", red.on("degraded:"), c.Name, since, plain(c.Text)), "  ")
+		writeProse(w, fmt.Sprintf("  %s %s", faint.on("cure:"), c.Cure), "    ")
 	}
 	for _, d := range health.Definitions() {
 		noteMore(w, listed[d.Name]-s.cut(listed[d.Name]), "conditions "+string(d.Name))
