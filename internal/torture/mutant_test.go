@@ -63,6 +63,13 @@ var mutants = []mutant{
 		faults:  "kill-worker", rules: []string{"limit"},
 	},
 	{
+		name:    "a rate allows one start more in each window",
+		file:    "migrations/00021_start_limit.sql",
+		old:     "* set_start_limit.burst / set_start_limit.rate)",
+		mutated: "* (set_start_limit.burst - 1) / set_start_limit.rate)",
+		faults:  "kill-worker", rules: []string{"rate"},
+	},
+	{
 		name: "a line goes on while a task has its turn",
 		file: "migrations/00022_line.sql", old: "where not t.is_held", mutated: "where true",
 		faults: "kill-worker", rules: []string{"line"},

@@ -55,8 +55,8 @@ func exceeded(r *record) (all []string) {
 	return all
 }
 
-// tooFast finds windows in which more tasks have started than a rate allows. An event may be recorded almost a window
-// before its statement takes the token, because processes are paused: so twice the burst is allowed.
+// tooFast finds windows in which more tasks have started than a rate allows. It counts exactly: a token is taken at the
+// time of the event, however late its statement takes it.
 func tooFast(r *record) (all []string) {
 	if r.isClockSet() {
 		return nil
@@ -75,10 +75,10 @@ func tooFast(r *record) (all []string) {
 		}
 		slices.SortFunc(starts, time.Time.Compare)
 		length := l.Rate.Period * time.Duration(l.Rate.Burst) / time.Duration(l.Rate.Starts)
-		for i := 2 * l.Rate.Burst; i < len(starts); i++ {
-			if took := starts[i].Sub(starts[i-2*l.Rate.Burst]); took < length {
-				all = append(all, fmt.Sprintf(
-					"%d tasks of limit %s have started within %s", 2*l.Rate.Burst+1, l.Name, took))
+		for i := l.Rate.Burst; i < len(starts); i++ {
+			if took := starts[i].Sub(starts[i-l.Rate.Burst]); took < length {
+				all = append(all, fmt.Sprintf("%d tasks of limit %s have started within %s, at most %d may in %s",
+					l.Rate.Burst+1, l.Name, took, l.Rate.Burst, length))
 				break
 			}
 		}

@@ -235,7 +235,7 @@ func TestLongestGap(t *testing.T) {
 	}
 }
 
-// A rate is exceeded by more than twice its burst in a window.
+// A rate is exceeded by one start more than its burst in a window.
 func TestTooFast(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -244,9 +244,9 @@ func TestTooFast(t *testing.T) {
 		every  time.Duration
 		isFast bool
 	}{
-		{name: "a burst that was delayed, and one", starts: 4, every: 0},
-		{name: "three bursts", starts: 5, every: 0, isFast: true},
-		{name: "too fast for long", starts: 20, every: 200 * time.Millisecond, isFast: true},
+		{name: "a burst", starts: 2, every: 0},
+		{name: "a burst and one", starts: 3, every: 0, isFast: true},
+		{name: "a little too fast for long", starts: 20, every: 499 * time.Millisecond, isFast: true},
 		{name: "as fast as allowed", starts: 20, every: 500 * time.Millisecond},
 	} {
 		r := newRecord(nil)
