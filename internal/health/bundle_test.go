@@ -45,12 +45,29 @@ func (b *bundle) exec(sql string, args ...any) {
 
 func (b *bundle) read(c health.Config) health.Report {
 	b.t.Helper()
-	c.DB = ledgertest.As(b.t, b.db, "reader")
+	if c.DB == nil {
+		c.DB = ledgertest.As(b.t, b.db, "reader")
+	}
 	r, err := health.Read(b.t.Context(), c)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return r
+}
+
+// hold executes a statement as the owner, in a transaction that stays open until the end of the test and is older than
+// a millisecond.
+func (b *bundle) hold(sql string) {
+	b.t.Helper()
+	tx, err := ledgertest.As(b.t, b.db, ledgertest.Owner).Begin(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	if _, err := tx.Exec(b.t.Context(), sql); err != nil {
+		b.t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond)
 }
 
 // takeLease adds the leases of a relay and a dispatcher that work.

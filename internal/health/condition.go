@@ -37,6 +37,7 @@ const (
 	AttemptsRepeated  Name = "attempts_repeated"
 	SnoozedInARow     Name = "snoozed_in_a_row"
 	LinesStopped      Name = "lines_stopped"
+	StartsHeld        Name = "starts_held"
 	ArchiveHeld       Name = "archive_held"
 	ArchiveStopped    Name = "archive_stopped"
 	AlarmUndelivered  Name = "alarm_undelivered"
@@ -283,6 +284,13 @@ var definitions = []Definition{
 			"do not begin.",
 		Cure: "fix the cause, then: taskledger release KIND BIZ_ID; to go on without the task, also: " +
 			"taskledger cancel KIND BIZ_ID",
+	},
+	{
+		Name:      StartsHeld,
+		Threshold: usualThreshold,
+		Meaning: "A transaction that has been open for longer than the threshold holds permits, tokens, a limit or " +
+			"the turns of all lines. Tasks that need these do not begin.",
+		Cure: "end the transaction that the text names",
 	},
 	{
 		Name:      ArchiveHeld,

@@ -74,6 +74,7 @@ var checks = []check{
 	{[]Name{TasksUnbegun}, checkUnbegun},
 	{[]Name{AttemptsRepeated, SnoozedInARow}, checkRepeated},
 	{[]Name{LinesStopped}, checkLines},
+	{[]Name{StartsHeld}, checkStarts},
 	{[]Name{ArchiveHeld, ArchiveStopped}, checkArchive},
 	{[]Name{AlarmUndelivered}, checkAlarms},
 	{[]Name{SubscriberBehind}, checkSubscribers},

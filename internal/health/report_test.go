@@ -325,6 +325,15 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "lines: 1: line/dead (coupon.send/dead)", isSince: true,
 	},
+	health.StartsHeld: {
+		arrange: func(b *bundle, c *health.Config) {
+			b.hold("lock table taskledger.mutex in share row exclusive mode")
+			c.DB = ledgertest.As(b.t, b.db, ledgertest.Owner) // sees all sessions
+			c.Thresholds = map[health.Name]time.Duration{health.StartsHeld: time.Millisecond}
+		},
+		text: "holds the turns of all lines", isSince: true,
+		cure: "end it in its program, or: select pg_terminate_backend(",
+	},
 	health.AlarmUndelivered: {
 		arrange: func(_ *bundle, c *health.Config) {
 			c.Alarms = func(context.Context, ledger.DB) ([]health.UndeliveredAlarm, error) {

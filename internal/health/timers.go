@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -58,7 +57,7 @@ func whyLate(ctx context.Context, c Config, r *Report) (cause, cure string, err 
 		return "", "", pgerr.Explain("find an open transaction", err)
 	case found && pid == 0:
 		return fmt.Sprintf("; transaction %q of %s, prepared %s ago, may be locking their tasks", prepared, user, age),
-			"commit it, or: rollback prepared '" + strings.ReplaceAll(prepared, "'", "''") + "'", nil
+			"commit it, or: " + rollbackPrepared(prepared), nil
 	case found:
 		return fmt.Sprintf("; a transaction of %s, open for %s, has appended events and may be locking their tasks",
 				user, age),
