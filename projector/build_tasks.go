@@ -250,7 +250,7 @@ func (l *loader) write(ctx context.Context, f *feed.Feed, events []ledger.Event)
 	mark := l.build.Mark
 	mark.Done += int64(len(events))
 	mark.After = events[len(events)-1].Key
-	err := pgx.BeginTxFunc(ctx, l.build.DB, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, l.build.DB, pgx.TxOptions{BeginQuery: begin()}, func(tx pgx.Tx) error {
 		if err := f.Mark(ctx, tx, mark.Text()); err != nil {
 			return err
 		}
@@ -289,7 +289,7 @@ func (l *loader) index(ctx context.Context, f *feed.Feed) error {
 	b := l.build
 	mark := b.Mark
 	mark.Loaded, mark.After = true, ledger.Key{}
-	err := pgx.BeginTxFunc(ctx, b.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, b.DB, pgquery.Brief, func(tx pgx.Tx) error {
 		for _, sql := range []string{buildCountsSQL, buildStatsSQL} {
 			if err := pgquery.ExecAll(ctx, tx, sql, b.Schema); err != nil {
 				return err

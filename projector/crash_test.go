@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +30,20 @@ var programs = map[string]func(context.Context, *pgxpool.Pool) error{
 	"rebuild tasks by alice": func(ctx context.Context, db *pgxpool.Pool) error {
 		defer projector.SetLoadBatch(30)()
 		return projector.RebuildTasksAs(ctx, db, alice, nil)
+	},
+	"projector stopped in a page": func(ctx context.Context, db *pgxpool.Pool) error {
+		defer projector.SetPageStall(100 * time.Millisecond)()
+		fault.Set("projector.applied", sync.OnceFunc(func() {
+			continued := make(chan os.Signal, 1)
+			signal.Notify(continued, syscall.SIGCONT)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			<-continued // the call may return before the process has stopped
+		}))
+		p, err := projector.New(projector.Config{DB: db})
+		if err != nil {
+			return err
+		}
+		return p.Run(ctx)
 	},
 }
 
@@ -60,6 +76,44 @@ func runUntilKilled(t *testing.T, program, address, point string) {
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Fatalf("the child was not killed at %s: %v", point, cmd.ProcessState)
 	}
+}
+
+// A projector that is stopped in the transaction of a page does not keep another one from the projection. When it
+// continues, it writes nothing of that page.
+func TestProjectorStoppedInAPage(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	scribble(t, pool, 1, 2, 40)
+	stopped := exec.Command(os.Args[0])
+	stopped.Env = append(os.Environ(), childVariable+"=projector stopped in a page",
+		"DATABASE_URL="+pool.Config().ConnString())
+	stopped.Stderr = os.Stderr
+	if err := stopped.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stopped.Process.Kill()
+		_ = stopped.Wait()
+	})
+	for { // until the process has stopped
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(stopped.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		if err != nil || pid != 0 && !status.Stopped() {
+			t.Fatalf("the process has not stopped: %v, %v", status, err)
+		}
+		if pid != 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	project(t, pool)
+	check(t, pool)
+	if err := stopped.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	scribble(t, pool, 2, 2, 40)
+	project(t, pool)
+	check(t, pool)
 }
 
 var buildPoints = []string{

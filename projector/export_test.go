@@ -28,8 +28,15 @@ func newUnlistedFollower(r *Runner) *follower {
 // PageSize returns the maximum number of events in a page of r.
 func PageSize(r *Runner) int { return r.config.PageSize }
 
-// Begin is the statement that begins the transaction of a page.
-const Begin = begin
+// Begin returns the statements that begin the transaction of a page.
+func Begin() string { return begin() }
+
+// SetPageStall sets how long a process that is stopped in a page can keep others from the projection.
+func SetPageStall(d time.Duration) (restore func()) {
+	old := pageStall
+	pageStall = d
+	return func() { pageStall = old }
+}
 
 // SQL holds every statement.
 //

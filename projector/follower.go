@@ -172,7 +172,7 @@ func (f *follower) listIdle(ctx context.Context, isWaiting func() bool) error {
 			return err
 		}
 		if !list.kinds.IsEmpty() {
-			err := pgx.BeginTxFunc(ctx, f.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
+			err := pgx.BeginTxFunc(ctx, f.config.DB, pgx.TxOptions{BeginQuery: begin()},
 				func(tx pgx.Tx) error { return list.write(ctx, tx) })
 			if err != nil {
 				return err
@@ -194,7 +194,7 @@ func (f *follower) tagIdle(ctx context.Context, isWaiting func() bool) error {
 		if err != nil {
 			return err
 		}
-		if err := pgx.BeginTxFunc(ctx, f.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
+		if err := pgx.BeginTxFunc(ctx, f.config.DB, pgx.TxOptions{BeginQuery: begin()},
 			func(tx pgx.Tx) error { return tags.rows.write(ctx, tx, tagsAddSQL) }); err != nil {
 			return err
 		}

@@ -112,7 +112,7 @@ func TestPlansMadeOnEmptyTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	for set := range strings.SplitSeq(projector.Begin, ";") {
+	for set := range strings.SplitSeq(projector.Begin(), ";") {
 		if strings.Contains(set, "set local") {
 			if _, err := tx.Exec(t.Context(), set); err != nil {
 				t.Fatal(err)

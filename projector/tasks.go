@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -67,15 +69,21 @@ func statementsIn(schema string) statements {
 }
 
 func (*tasks) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
-	return conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	return conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin()})
 }
 
-// begin starts the transaction of a page. Its commit does not wait for the disk: a crash undoes tables and
-// cursor together. The transaction reads rows by key or address, so sequential scans are off: a plan made
-// while a table was small must not scan it when it is large. This raises estimated costs, so JIT compilation
-// is off. One generic plan is enough, since no plan depends on the parameters.
-const begin = "begin isolation level read committed; set local synchronous_commit to off; " +
-	"set local enable_seqscan to off; set local jit to off; set local plan_cache_mode to force_generic_plan"
+// pageStall is how long a process that is stopped in the transaction of a page can keep others from the projection.
+var pageStall = 10 * time.Second
+
+// begin returns the statements that begin the transaction of a page. Its commit does not wait for the disk: a crash
+// undoes tables and cursor together. The transaction reads rows by key or address, so sequential scans are off: a plan
+// made while a table was small must not scan it when it is large. This raises estimated costs, so JIT compilation is
+// off. One generic plan is enough, since no plan depends on the parameters.
+func begin() string {
+	return "begin isolation level read committed; set local synchronous_commit to off; " +
+		"set local enable_seqscan to off; set local jit to off; set local plan_cache_mode to force_generic_plan; " +
+		"set local idle_in_transaction_session_timeout to " + strconv.FormatInt(pageStall.Milliseconds(), 10)
+}
 
 // apply folds the events onto the rows of their tasks. It takes two round trips, however many events there are,
 // and one if it knows all rows.

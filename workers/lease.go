@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -71,7 +72,7 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 func (p *Pool) takeLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.config.LeaseTTL)
 	defer cancel()
-	return pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, p.config.DB, pgquery.Brief, func(tx pgx.Tx) error {
 		if err := lease.Lock(ctx, tx, kindNames(p.registered())); err != nil {
 			return err
 		}
@@ -174,7 +175,7 @@ func (p *Pool) releaseLease() {
 func (p *Pool) releaseFirstLease() {
 	ctx, cancel := context.WithTimeout(p.runner.Lasting(), releaseTimeout)
 	defer cancel()
-	err := pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, p.config.DB, pgquery.Brief, func(tx pgx.Tx) error {
 		if err := lease.Lock(ctx, tx, kindNames(p.registered())); err != nil {
 			return err
 		}

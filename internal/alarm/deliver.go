@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -180,7 +181,7 @@ func (d deliverer) conclude(ctx context.Context, l link, failure error, duration
 		_, err := d.append(ctx, l, ledger.EventFailed, event, delay)
 		return err
 	}
-	return pgx.BeginTxFunc(ctx, d.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, d.db, pgquery.Brief, func(tx pgx.Tx) error {
 		failed, err := appendTo(ctx, tx, l, ledger.EventFailed, event, 0)
 		if err != nil {
 			return err

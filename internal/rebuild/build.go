@@ -206,7 +206,7 @@ func (b *Build) open(ctx context.Context) (*feed.Feed, error) {
 		}
 	}
 	b.Mark.Loaded, b.Mark.Done = b.Load == nil, 0
-	err = pgx.BeginTxFunc(ctx, b.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, b.DB, pgquery.Brief, func(tx pgx.Tx) error {
 		if err := f.Restart(ctx, tx, b.Mark.Text()); err != nil {
 			return err
 		}

@@ -171,7 +171,7 @@ func (s *Sealer) run(ctx context.Context) error {
 
 // sealPage seals the events of a page, and commits.
 func (s *Sealer) sealPage(ctx context.Context, page feed.Page) error {
-	tx, err := s.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := s.db.BeginTx(ctx, pgquery.Brief)
 	if err != nil {
 		return explain("seal", err)
 	}

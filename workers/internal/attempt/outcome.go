@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
@@ -305,8 +306,7 @@ func (rec *recorder) append(ctx context.Context, requests ...ledger.AppendReques
 	if len(requests) == 1 || rec.private {
 		err = each(rec.store)
 	} else {
-		options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
-		err = pgx.BeginTxFunc(ctx, rec.kind.db, options, func(tx pgx.Tx) error { return each(tx) })
+		err = pgx.BeginTxFunc(ctx, rec.kind.db, pgquery.Brief, func(tx pgx.Tx) error { return each(tx) })
 	}
 	if err != nil {
 		return err
