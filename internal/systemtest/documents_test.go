@@ -42,7 +42,6 @@ var otherBlocks = map[string]string{
 	"docs/languages.md python":    "TestClientOfPython",
 	"docs/languages.md sql":       "TestDocumentedSQL",
 	"docs/periodic.md yaml":       "TestScheduleFileOfExamples",
-	"docs/states.md mermaid":      "TestDiagramIsTheTransitionTable",
 	"docs/watermill.md go":        "TestCodeOfTheDocument",
 	"docs/webhooks.md json":       "an example of a request that the product sends",
 	"docs/webhooks.md yaml":       "TestWebhooksInDocs",
@@ -216,8 +215,8 @@ var goDocuments = map[string][]*fragment{
 	},
 	"docs/keys.md": {{
 		declarations: "type Customer struct{ ID int }; type Product struct{ ID, Price int }; " +
-			"type Order struct{ ID int }; type Month struct{ Year, Month int }",
-		parameters: enqueues + ", coupon ledger.TypedKind[Order], report ledger.TypedKind[Month], " +
+			"type Order struct{ ID int }",
+		parameters: enqueues + ", coupon ledger.TypedKind[Order], " +
 			"resync ledger.TypedKind[Customer], index ledger.TypedKind[Product]", used: "err",
 	}},
 	"docs/waiting.md": {
