@@ -166,7 +166,6 @@ var pages = map[string]map[string]func(r record, all *report) string{
 	},
 	"sizing.md": {
 		"sizes": func(_ record, all *report) string { return sizeRows(all) },
-		"rates": func(_ record, all *report) string { return sizeByRate(all) },
 		"bytes": func(_ record, all *report) string { return sizeInBytes(all) },
 	},
 }
@@ -241,11 +240,7 @@ func rateRows(r *report) string {
 	for _, measure := range []string{
 		"enqueue-1", "enqueue-8", "enqueue-32", "bulk", "relay", "relay-fsync", "drain", "exactly-once",
 	} {
-		systems := r.systems(measure)
-		if len(systems) == 0 {
-			rows = append(rows, []string{measure, notMeasured, "", "", ""})
-		}
-		for _, system := range systems {
+		for _, system := range r.systems(measure) {
 			for _, w := range r.Figures {
 				if w.Measure != measure || w.System != system || w.Metric != rate {
 					continue
@@ -254,16 +249,14 @@ func rateRows(r *report) string {
 				if w.Ratio > 0 {
 					ratio = threeDigits(w.Ratio)
 				}
-				rows = append(rows, []string{
-					measure, system, grouped(w.Median) + " " + w.Unit, grouped(w.Min) + " to " + grouped(w.Max), ratio,
-				})
+				rows = append(rows, []string{measure, system, grouped(w.Median) + " " + w.Unit, ratio})
 			}
 		}
 	}
 	if mb, ok := r.Ratios[relayMemory]; ok {
-		rows = append(rows, []string{"memory", "the relay behind 1,000,000 events", threeDigits(mb) + " MB", "", ""})
+		rows = append(rows, []string{"memory", "the relay behind 1,000,000 events", threeDigits(mb) + " MB", ""})
 	}
-	return markdown([]string{"measure", "system", "median", "range", "ours / theirs"}, rows)
+	return markdown([]string{"measure", "system", "median", "ours / theirs"}, rows)
 }
 
 func everydayRows(r *report) string {
@@ -274,12 +267,12 @@ func everydayRows(r *report) string {
 		perSecond := strings.TrimPrefix(measure, "everyday-")
 		systems := r.systems(measure)
 		if len(systems) == 0 {
-			rows = append(rows, []string{perSecond, notMeasured, "", "", "", "", "", "", ""})
+			rows = append(rows, []string{perSecond, notMeasured, "", "", "", "", ""})
 		}
 		for _, system := range systems {
 			cells := []string{perSecond, system}
 			for _, metric := range []string{
-				coresMetric, servicesMetric, p50, p99, "max", writesMetric, cpuOfTaskMetric,
+				coresMetric, servicesMetric, p50, p99, cpuOfTaskMetric,
 			} {
 				cells = append(cells, r.cell(measure, system, metric))
 			}
@@ -287,7 +280,7 @@ func everydayRows(r *report) string {
 		}
 	}
 	return markdown([]string{"tasks/s", "system", "CPU, cores", "… without the enqueues", "p50, ms",
-		"p99, ms", "max, ms", "write tx/s", "CPU per task, µs"}, rows)
+		"p99, ms", "CPU per task, µs"}, rows)
 }
 
 func subscriberRows(r *report) string {

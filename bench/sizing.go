@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -58,25 +57,6 @@ func sizeRows(r *report) string {
 		rows = append(rows, []string{x.need, gave, x.limit})
 	}
 	return markdown([]string{"you need", "two cores reached", "the limit"}, rows)
-}
-
-// sizeByRate returns the cost and the latency of a task, by the rate of tasks.
-func sizeByRate(r *report) string {
-	var rows [][]string
-	for _, perSecond := range []int{50, 200, 500, 800, 2000} {
-		measure := fmt.Sprintf("everyday-%d", perSecond)
-		cells := []string{strconv.Itoa(perSecond)}
-		if _, ok := r.median(measure, ours, coresMetric); !ok {
-			rows = append(rows, append(cells, notMeasured, "", "", "", ""))
-			continue
-		}
-		for _, metric := range []string{coresMetric, servicesMetric, cpuOfTaskMetric, p50, p99} {
-			cells = append(cells, r.cell(measure, ours, metric))
-		}
-		rows = append(rows, cells)
-	}
-	return markdown([]string{"tasks/s, handlers of 1 ms", "CPU, cores", "… without the enqueues", "CPU per task, µs",
-		"start after the commit: p50, ms", "p99, ms"}, rows)
 }
 
 // sizeInBytes returns the bytes of a million tasks.
