@@ -20,7 +20,7 @@ func TestExamplesOfTheDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serve(t, nil)
-	want := []string{"201 Created", `"percent"`, "202 Accepted", `"same_args":true`, `"items"`, `"items"`,
+	want := []string{"201 Created", `"percent"`, "202 Accepted", `"same_args":true`, `"items"`,
 		"304 Not Modified",
 		`"biz_id":"order-18"`, `"state":"available"`}
 	blocks := strings.Split(string(text), "```sh\n")[1:]
