@@ -259,6 +259,9 @@ func rateRows(r *report) string {
 	return markdown([]string{"measure", "system", "median", "ours / theirs"}, rows)
 }
 
+// everydayVariants are measured at one rate only, and are not in the table.
+var everydayVariants = []string{riverPolling, floorRare}
+
 func everydayRows(r *report) string {
 	var rows [][]string
 	for _, measure := range []string{
@@ -270,6 +273,9 @@ func everydayRows(r *report) string {
 			rows = append(rows, []string{perSecond, notMeasured, "", "", "", "", ""})
 		}
 		for _, system := range systems {
+			if slices.Contains(everydayVariants, system) {
+				continue
+			}
 			cells := []string{perSecond, system}
 			for _, metric := range []string{
 				coresMetric, servicesMetric, p50, p99, cpuOfTaskMetric,
@@ -300,7 +306,8 @@ func costRows(r *report) string {
 	systems := r.systems("cost")
 	var metrics []string
 	for _, w := range r.Figures {
-		if w.Measure == "cost" && strings.HasSuffix(w.Metric, "per task") && !slices.Contains(metrics, w.Metric) {
+		if w.Measure == "cost" && strings.HasSuffix(w.Metric, "per task") && !slices.Contains(metrics, w.Metric) &&
+			!strings.HasPrefix(w.Metric, "alloc") {
 			metrics = append(metrics, w.Metric)
 		}
 	}

@@ -39,17 +39,17 @@ var (
 	tasks = define(gauge, "taskledger_tasks",
 		"Tasks by state, as projected.", "kind", "state")
 	enqueued = define(counter, "taskledger_tasks_enqueued_total",
-		"Tasks enqueued since this process's first scrape, as projected.", "kind")
+		"Tasks enqueued since the first scrape.", "kind")
 	started = define(counter, "taskledger_attempts_started_total",
-		"Attempts started since this process's first scrape, as projected.", "kind")
+		"Attempts started since the first scrape.", "kind")
 	succeeded = define(counter, "taskledger_tasks_succeeded_total",
-		"Tasks that succeeded since this process's first scrape, as projected.", "kind")
+		"Tasks that succeeded since the first scrape.", "kind")
 	failed = define(counter, "taskledger_attempts_failed_total",
-		"Attempts that failed since this process's first scrape, as projected.", "kind")
+		"Attempts that failed since the first scrape.", "kind")
 	dead = define(counter, "taskledger_tasks_dead_total",
-		"Tasks that died since this process's first scrape, as projected.", "kind")
+		"Tasks that died since the first scrape.", "kind")
 	cancelled = define(counter, "taskledger_tasks_cancelled_total",
-		"Tasks cancelled since this process's first scrape, as projected.", "kind")
+		"Tasks cancelled since the first scrape.", "kind")
 	waiting = define(histogram, "taskledger_task_waiting_seconds",
 		"Time from a task becoming available to the start of its attempt. The sum is an estimate, within a tenth.",
 		"kind")

@@ -195,7 +195,6 @@ var goDocuments = map[string][]*fragment{
 	},
 	"docs/operations.md": {
 		{parameters: "client *taskledger.Client", used: "err"},
-		{parameters: "ctx context.Context", used: "client, err"},
 	},
 	"docs/subscribers.md": {
 		{
