@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,12 +55,36 @@ func (g *gateway) newPool(caller string) (*gatewayPool, error) {
 		return nil, err
 	}
 	pool.isGateway = true
-	return &gatewayPool{
+	p := &gatewayPool{
 		gateway: g, pool: pool, process: rand.Text()[:8], ended: make(chan struct{}),
 		kinds: make(map[ledger.Kind]*gatewayKind), sessions: make(map[string]*remoteSession),
 		fences: make(map[string]*delivery), over: make(map[string]*delivery),
 		unrecorded: make(map[reported]*delivery),
-	}, nil
+	}
+	pool.names = p.names
+	return p, nil
+}
+
+// names returns the first names of the caller's workers.
+func (p *gatewayPool) names() (first []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sessions {
+		i, isKnown := slices.BinarySearch(first, s.worker)
+		if !isKnown && i < maxNames {
+			first = slices.Insert(first, i, s.worker)
+			first = first[:min(len(first), maxNames)]
+		}
+	}
+	return first
+}
+
+// remoteNames returns the names of the workers of a gateway, nil for other pools.
+func (p *Pool) remoteNames() []string {
+	if p.names == nil {
+		return nil
+	}
+	return p.names()
 }
 
 func (p *gatewayPool) term() time.Duration { return p.gateway.config.Term }

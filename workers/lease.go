@@ -44,6 +44,9 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	var err1, err2 error
 	d.Load, err1 = json.Marshal(p.loads.read(kinds, time.Now()))
 	d.Version, err2 = json.Marshal(programVersion())
+	if names := p.remoteNames(); len(names) > 0 {
+		d.Names, _ = json.Marshal(names) // texts
+	}
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -136,14 +139,14 @@ func (p *Pool) keepLease(quit context.Context) {
 	look := time.NewTicker(min(p.config.LeaseTTL/3, time.Second))
 	defer look.Stop()
 	var written []repeatedTask
-	var records []string
+	var records, names []string
 	for {
 		select {
 		case <-look.C: // an operator should not wait for the next renewal
-			now, recorded := p.repeating(), p.recordsStarts()
-			if (!isSameTasks(now, written) || !slices.Equal(recorded, records)) &&
-				p.renewLease(p.runner.Lasting(), p.config.DB) == nil {
-				written, records = now, recorded
+			now, recorded, named := p.repeating(), p.recordsStarts(), p.remoteNames()
+			isSame := isSameTasks(now, written) && slices.Equal(recorded, records) && slices.Equal(named, names)
+			if !isSame && p.renewLease(p.runner.Lasting(), p.config.DB) == nil {
+				written, records, names = now, recorded, named
 			}
 		case <-t.C:
 			// Without quit: a renewal that is cut short might be committed by the server after the lease was released.

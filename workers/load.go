@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -94,4 +95,20 @@ func parseVersion(text json.RawMessage) (version string) {
 		return ""
 	}
 	return version
+}
+
+const (
+	// maxNames is how many names of workers over HTTP a lease contains.
+	maxNames = 20
+	// maxName is the maximum number of bytes of a name that is read.
+	maxName = 128
+)
+
+// parseNames returns the names of workers over HTTP, or nil if they are invalid.
+func parseNames(text json.RawMessage) (names []string) {
+	if json.Unmarshal(text, &names) != nil || len(names) > maxNames ||
+		slices.ContainsFunc(names, func(n string) bool { return len(n) > maxName }) {
+		return nil
+	}
+	return names
 }

@@ -24,8 +24,9 @@ type Pool struct {
 	config    Config
 	id        string
 	runner    *attempt.Runner
-	aheadTime time.Duration // inflight.AheadTime; tests change it before Run
-	isGateway bool          // kinds come and go while it runs, see gatewayPool; set before Run
+	aheadTime time.Duration   // inflight.AheadTime; tests change it before Run
+	isGateway bool            // kinds come and go while it runs, see gatewayPool; set before Run
+	names     func() []string // of the workers of a gateway, nil without one; set before Run
 
 	// Each is safe for concurrent use.
 	slots slots.Pool[*run]

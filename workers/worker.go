@@ -31,6 +31,8 @@ type Worker struct {
 	Kinds []WorkerKind `json:"kinds"` // by name
 	// Version is the version of the program's main module, or its revision; empty if unknown.
 	Version string `json:"version,omitempty"`
+	// Names are the names that workers over HTTP gave to a process of serve: at most the first 20 of them.
+	Names []string `json:"names,omitempty"`
 }
 
 // WorkerKind is a kind that a worker handles.
@@ -50,6 +52,7 @@ type leaseDetail struct {
 	Repeating  []repeatedTask  `json:"repeating,omitempty"` // package operator reads it
 	Load       json.RawMessage `json:"load,omitempty"`      // a map of WorkerLoad by kind
 	Version    json.RawMessage `json:"version,omitempty"`   // a text
+	Names      json.RawMessage `json:"names,omitempty"`     // an array of texts
 
 	// Of a worker that asks the dispatcher for tasks, see internal/lease.Session.
 	Key      string `json:"key,omitempty"`
@@ -151,25 +154,26 @@ func appendWorkers(ctx context.Context, db ledger.DB, all []Worker, after string
 			return nil, "", false, err
 		}
 		w.Alive, after = left > 0, w.ID
-		if w.Kinds, w.Version, err = workerKinds(detailText, pausedText); err == nil {
+		if w.describe(detailText, pausedText) == nil {
 			all = append(all, w)
 		}
 	}
 	return all, after, n == most && len(all) < limit, rows.Err()
 }
 
-func workerKinds(detailText, pausedText string) ([]WorkerKind, string, error) {
+// describe sets what the lease of the worker contains.
+func (w *Worker) describe(detailText, pausedText string) error {
 	var detail leaseDetail
 	var paused []ledger.Kind
 	err := errors.Join(
 		json.Unmarshal([]byte(detailText), &detail),
 		json.Unmarshal([]byte(pausedText), &paused))
 	if err != nil {
-		return nil, "", err
+		return err
 	}
 	load := parseLoads(detail.Load)
 	guarantee := detail.Guarantees.byKind()
-	kinds := make([]WorkerKind, len(detail.Kinds))
+	w.Kinds = make([]WorkerKind, len(detail.Kinds))
 	for i, name := range detail.Kinds {
 		k := WorkerKind{
 			Kind: ledger.Kind(name), Guarantee: cmp.Or(guarantee[name], ExactlyOnce), Shards: detail.Shards,
@@ -178,7 +182,8 @@ func workerKinds(detailText, pausedText string) ([]WorkerKind, string, error) {
 		if l, isKnown := load[k.Kind]; isKnown {
 			k.Load = &l
 		}
-		kinds[i] = k
+		w.Kinds[i] = k
 	}
-	return kinds, parseVersion(detail.Version), nil
+	w.Version, w.Names = parseVersion(detail.Version), parseNames(detail.Names)
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -35,6 +36,9 @@ func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) e
 	return nil
 }
 
+// shownNames is how many names of workers over HTTP a row shows.
+const shownNames = 3
+
 func renderWorkers(w io.Writer, all []workers.Worker) {
 	t := newTable([]any{"worker", "state", "since", "kind", "guarantee", "shards", "slots", "running", "overdue",
 		"in flight", "per minute"}, 3, 7, 8, 9, 10, 11)
@@ -44,6 +48,9 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 			state = red.on("lost")
 		}
 		id, since := plain(worker.ID), ago(worker.Since)
+		if len(worker.Names) > 0 {
+			id += " (" + printable.Names(worker.Names, shownNames) + ")"
+		}
 		for _, k := range worker.Kinds {
 			shards := k.Shards.String()
 			if shards == "" {

@@ -3,7 +3,9 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -62,6 +64,32 @@ func TestWorkers(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("role %s in pages of %d (-want +have):\n%s", test.role, limit, diff)
 			}
+		}
+	}
+}
+
+// A process of serve lists the names of the workers that ask it.
+func TestNamesOfWorkers(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	none := 0.0
+	for i, name := range []string{"host-2", "host-1@eu", "host-2"} {
+		ask := askFor(i+1, "a.b")
+		ask.Worker, ask.Wait = name, &none
+		s.ask(ask)
+	}
+	var names []string
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		page := decode[client.List[workers.Worker]](s.server,
+			s.call(api.Viewer, "GET", "/v1/workers", ""), http.StatusOK)
+		if len(page.Items) == 1 {
+			names = page.Items[0].Names
+		}
+		if slices.Equal(names, []string{"host-1@eu", "host-2"}) {
+			break
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("names %q", names)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -27,6 +28,9 @@ func (w workerView) First() []workers.WorkerKind { return w.Kinds[:min(len(w.Kin
 
 // Rest returns the folded kinds.
 func (w workerView) Rest() []workers.WorkerKind { return w.Kinds[min(len(w.Kinds), maxKindsInRow):] }
+
+// Called returns the names of workers over HTTP.
+func (w workerView) Called() string { return printable.Names(w.Names, 3) }
 
 // IsFull reports whether all slots are taken.
 func (w workerView) IsFull() bool { return w.Slots > 0 && w.Running >= w.Slots }

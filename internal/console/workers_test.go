@@ -19,7 +19,7 @@ func TestWorkersOnThePage(t *testing.T) {
 	for id, more := range map[string]string{
 		"w-1": `"load":{"coupon.send":{"slots":17,"running":16,"overdue":5,"in_flight":13,` +
 			`"per_minute":123.4}},"version":"v1.2.3"`,
-		"w-2": `"version":"<script>alert(1)</script>"`,
+		"w-2": `"version":"<script>alert(1)</script>","names":["host-1","<script>"]`,
 	} {
 		_, err := owner.Exec(t.Context(), `insert into taskledger.lease (name, holder, since, alive_until, detail)
 			values ('worker/' || $1::text, $1::text, now(), now() + interval '1 hour', $2::text::json)`,
@@ -32,7 +32,7 @@ func TestWorkersOnThePage(t *testing.T) {
 	p := b.get("/workers")
 	b.want(p, http.StatusOK, "w-1", "w-2",
 		"</svg> 16/17</td>", `data-label="in flight">13<`, `data-label="overdue">5<`, `data-label="a minute">123<`,
-		"v1.2.3", "&lt;script&gt;", `data-label="a minute">–<`)
+		"v1.2.3", "&lt;script&gt;", "host-1, &lt;script&gt;</bdi>", `data-label="a minute">–<`)
 	if strings.Contains(p.body, "<script>") {
 		t.Errorf("not escaped:\n%s", p.body)
 	}

@@ -5,7 +5,7 @@
 -- Locks nothing. Reads two whole small tables.
 select w.worker, (extract(epoch from w.since) * 1e6)::bigint, w.alive_ms,
        json_build_object('kinds', w.detail->'kinds', 'guarantees', w.detail->'guarantees', 'shards', w.detail->'shards',
-                         'load', w.detail->'load', 'version', w.detail->'version')::text,
+                         'load', w.detail->'load', 'version', w.detail->'version', 'names', w.detail->'names')::text,
        coalesce((select json_agg(p.kind) from taskledger.paused_kinds p), '[]')::text
   from taskledger.workers w
  where w.worker > $1::text
