@@ -94,7 +94,7 @@ Addresses come from flags, else the environment, else from the servers that
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0:
-				return unknownCommand(cmd, args[0])
+				return unknownCommand(cmd, args)
 			case isVersion:
 				v := readVersion()
 				return a.print(v, func(w io.Writer) { fmt.Fprintln(w, v) })
@@ -155,9 +155,13 @@ func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usagef("%s needs a subcommand", cmd.CommandPath()).hinted("run: %s --help", cmd.CommandPath())
+			f := usagef("%s needs a subcommand", cmd.CommandPath()).hinted("run: %s --help", cmd.CommandPath())
+			if to := meantOfTasks[cmd.Name()]; to != "" {
+				f = f.hinted("for a task: %s", commandLine(cmd.Root(), to, nil))
+			}
+			return f
 		}
-		return unknownCommand(cmd, args[0])
+		return unknownCommand(cmd, args)
 	}
 	cmd.AddCommand(subcommands...)
 	return cmd
@@ -169,6 +173,9 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &missing) {
 		return usage(err)
 	}
+	if words := cmd.Flags().Args(); !cmd.HasParent() && len(words) > 0 {
+		return unknownCommand(cmd, words) // whose flag it may be
+	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	f := usagef("%s", err)
@@ -179,9 +186,12 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return f.hinted("run: %s --help", cmd.CommandPath())
 }
 
-func unknownCommand(cmd *cobra.Command, word string) error {
-	f := usagef("unknown command %q for %q", word, cmd.CommandPath())
-	if similar := suggest(cmd, word); similar != "" {
+func unknownCommand(cmd *cobra.Command, words []string) error {
+	f := usagef("unknown command %q for %q", words[0], cmd.CommandPath())
+	if command := meaning(cmd, words); command != "" {
+		return f.hinted("did you mean: %s", command)
+	}
+	if similar := suggest(cmd, words[0]); similar != "" {
 		return f.hinted("did you mean %s? or run: %s --help", similar, cmd.CommandPath())
 	}
 	return f.hinted("run: %s --help", cmd.CommandPath())

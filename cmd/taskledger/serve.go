@@ -82,7 +82,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
+				return unknownCommand(cmd, args)
 			}
 			var err error
 			if f.isOff, err = isStreamOff(isOn); err != nil {
