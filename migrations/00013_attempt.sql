@@ -541,13 +541,19 @@ comment on function taskledger_internal.lock_waiting(text, integer, text, bigint
   'which they begin, how many entries there were, priority, partition and position of the last, whether there are no '
   'more, and the time of the newest moment.';
 
--- The oldest tasks of the next priority after one, in turns of its partitions: one of each, in the order of the names,
--- beginning after the partition turn. priority is null if the list has no further one, or no task with a partition:
--- then the list is in the order of the positions. Rights, locks and indexes as lock_waiting. It reads some more
--- partitions and entries than how_many, because tasks that run are among them.
+-- The oldest tasks of the next priority after one, in turns of its partitions, in the order of their names, beginning
+-- after the partition turn. A partition's weight is the mean number of its tasks in a turn. priority is null if the
+-- list has no further one, or no task with a partition: then the list is in the order of the positions. Rights, locks
+-- and indexes as lock_waiting. It reads some more partitions and entries than how_many, because tasks that have begun
+-- since they were projected are among them, and some that run, because their workers may be lost.
+--
+-- The k-th task of a partition with weight w comes in round ceil((k - u) / w), with a random u below 1. A call that
+-- ends with a partition of a weight above 1 lets the next call begin with it again, with the probability 1 - 1/w. So
+-- the shares need no memory but the name.
 -- +goose StatementBegin
 create function taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer,
-                                                 out priority integer, out biz_ids text[], out partitions text[])
+                                                 out priority integer, out biz_ids text[], out partitions text[],
+                                                 out turns text[])
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
@@ -603,19 +609,31 @@ begin
           limit 1) n
        where a.i < lock_in_turn.how_many + 8
     ), name as materialized (
-      select n.partition, row_number() over (order by n.lap, n.i) as i, count(*) over () as names
+      select n.partition, row_number() over (order by n.lap, n.i) as i, count(*) over () as names,
+             lag(n.partition, 1, lock_in_turn.turn) over (order by n.lap, n.i) as before,
+             coalesce(w.weight::double precision, 1) as weight, random() as u
         from (select 1 as lap, a.i, a.partition from ahead a union all select 2, a.i, a.partition from around a) n
+        left join taskledger.partition_weights w on w.partition = n.partition
        order by n.lap, n.i
        limit lock_in_turn.how_many + 8
     ), head as materialized (
-      select n.i, n.partition, l.position, l.biz_id, h.type, h.actor
+      select n.i, n.partition, n.before, n.weight, n.u, l.position, l.biz_id, h.type, h.actor
         from name n
        cross join lateral (
-         select t.position, t.biz_id
+        (select t.position, t.biz_id
            from taskledger.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
+            and t.state = 'available'
           order by t.position
-          limit lock_in_turn.how_many / n.names + 8) l
+          limit least(lock_in_turn.how_many::double precision,
+                      ceil(lock_in_turn.how_many / n.names * greatest(n.weight, 1))) + 8)
+         union all
+        (select t.position, t.biz_id
+           from taskledger.lingering_tasks t
+          where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
+            and t.state = 'running'
+          order by t.position
+          limit 24)) l
        cross join lateral (
          select e.type, e.actor
            from taskledger.event e
@@ -628,11 +646,14 @@ begin
        where not exists (
          select from taskledger_internal.worker_alive_ms(r.actor, lock_in_turn.kind) w where w.alive_ms > 0)
     )
-    select h.biz_id, h.partition
-      from head h
-     where h.type in ('enqueued', 'released', 'interrupted')
-        or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l)
-     order by row_number() over (partition by h.i order by h.position), h.i
+    select h.biz_id, h.partition,
+           case when random() * h.weight < h.weight - 1 then h.before else h.partition end as turn
+      from (
+        select h.*, row_number() over (partition by h.i order by h.position) as k
+          from head h
+         where h.type in ('enqueued', 'released', 'interrupted')
+            or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l)) h
+     order by ceil((h.k - h.u) / h.weight), h.i, h.k
   loop
     perform from taskledger.event e
       where e.kind = lock_in_turn.kind and e.biz_id = candidate.biz_id and e.version = 1
@@ -640,6 +661,7 @@ begin
     if found then
       biz_ids := biz_ids || candidate.biz_id;
       partitions := partitions || candidate.partition;
+      turns := turns || candidate.turn;
     end if;
     exit when cardinality(biz_ids) = lock_in_turn.how_many;
   end loop;
@@ -649,8 +671,9 @@ $$;
 
 comment on function taskledger_internal.lock_in_turn(text, integer, text, integer) is
   'Locks at most how_many tasks of the next priority after one in the list of unfinished tasks that may be claimed, '
-  'one of each partition in turn, beginning after a partition, and returns their priority. It is null without a '
-  'further priority, or if no task of the list has a partition.';
+  'of each partition in turn as many as its weight, beginning after a partition. Returns their priority, and for '
+  'each task the partition after which the next call begins if the task is the last one that is claimed. The priority '
+  'is null without a further one, or if no task of the list has a partition.';
 
 -- The list comes first, then the events after its place. If tasks of the list have partitions, a call first claims some
 -- of each in turn, by lock_in_turn; it reads on as below if it finds too few. With a limit per value, each call does
@@ -720,7 +743,7 @@ begin
       for found in select c.* from taskledger.claim(claim_next.kind, turns.biz_ids[i], claim_next.worker) c loop
         return query select turns.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
         claimed := claimed + 1;
-        turn := turns.partitions[i];
+        turn := turns.turns[i];
       end loop;
       if is_limited and claimed = had then
         turn := turns.partitions[i];
@@ -793,11 +816,11 @@ $$;
 
 comment on function taskledger.claim_next(text, text, integer) is
   'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they '
-  'became available, unless other workers take them first. The partitions of a priority take turns, one task each, '
-  'without weights. Tasks that became available within the last seconds may come after all others, whatever their '
-  'priority and partition. Its cost does not grow with finished tasks, tasks that wait for a time, or other '
-  'kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a '
-  'lease.';
+  'became available, unless other workers take them first. The partitions of a priority take turns, of one task '
+  'or as many as their weight. Tasks that became available within the last seconds may come after all others, '
+  'whatever their priority and partition. Its cost does not grow with finished tasks, tasks that wait for a time, '
+  'or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 '
+  'without a lease.';
 
 -- +goose StatementBegin
 create function taskledger.finish(kind text, biz_id text, version integer, result json default null) returns void

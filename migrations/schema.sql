@@ -223,7 +223,7 @@ begin
       for found in select c.* from taskledger.claim(claim_next.kind, turns.biz_ids[i], claim_next.worker) c loop
         return query select turns.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
         claimed := claimed + 1;
-        turn := turns.partitions[i];
+        turn := turns.turns[i];
       end loop;
       if is_limited and claimed = had then
         turn := turns.partitions[i];
@@ -293,7 +293,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they became available, unless other workers take them first. The partitions of a priority take turns, one task each, without weights. Tasks that became available within the last seconds may come after all others, whatever their priority and partition. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
+COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they became available, unless other workers take them first. The partitions of a priority take turns, of one task or as many as their weight. Tasks that became available within the last seconds may come after all others, whatever their priority and partition. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
 
 CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text, partition text DEFAULT NULL::text, defer_at_most interval DEFAULT NULL::interval, throttle_for interval DEFAULT NULL::interval, order_key text DEFAULT NULL::text, pass_if_dead boolean DEFAULT false) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4382,7 +4382,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.lock_cursor(reader text) IS 'Locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
 
-CREATE FUNCTION taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer, OUT priority integer, OUT biz_ids text[], OUT partitions text[]) RETURNS record
+CREATE FUNCTION taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer, OUT priority integer, OUT biz_ids text[], OUT partitions text[], OUT turns text[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -4443,19 +4443,31 @@ begin
           limit 1) n
        where a.i < lock_in_turn.how_many + 8
     ), name as materialized (
-      select n.partition, row_number() over (order by n.lap, n.i) as i, count(*) over () as names
+      select n.partition, row_number() over (order by n.lap, n.i) as i, count(*) over () as names,
+             lag(n.partition, 1, lock_in_turn.turn) over (order by n.lap, n.i) as before,
+             coalesce(w.weight::double precision, 1) as weight, random() as u
         from (select 1 as lap, a.i, a.partition from ahead a union all select 2, a.i, a.partition from around a) n
+        left join taskledger.partition_weights w on w.partition = n.partition
        order by n.lap, n.i
        limit lock_in_turn.how_many + 8
     ), head as materialized (
-      select n.i, n.partition, l.position, l.biz_id, h.type, h.actor
+      select n.i, n.partition, n.before, n.weight, n.u, l.position, l.biz_id, h.type, h.actor
         from name n
        cross join lateral (
-         select t.position, t.biz_id
+        (select t.position, t.biz_id
            from taskledger.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
+            and t.state = 'available'
           order by t.position
-          limit lock_in_turn.how_many / n.names + 8) l
+          limit least(lock_in_turn.how_many::double precision,
+                      ceil(lock_in_turn.how_many / n.names * greatest(n.weight, 1))) + 8)
+         union all
+        (select t.position, t.biz_id
+           from taskledger.lingering_tasks t
+          where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
+            and t.state = 'running'
+          order by t.position
+          limit 24)) l
        cross join lateral (
          select e.type, e.actor
            from taskledger.event e
@@ -4468,11 +4480,14 @@ begin
        where not exists (
          select from taskledger_internal.worker_alive_ms(r.actor, lock_in_turn.kind) w where w.alive_ms > 0)
     )
-    select h.biz_id, h.partition
-      from head h
-     where h.type in ('enqueued', 'released', 'interrupted')
-        or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l)
-     order by row_number() over (partition by h.i order by h.position), h.i
+    select h.biz_id, h.partition,
+           case when random() * h.weight < h.weight - 1 then h.before else h.partition end as turn
+      from (
+        select h.*, row_number() over (partition by h.i order by h.position) as k
+          from head h
+         where h.type in ('enqueued', 'released', 'interrupted')
+            or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l)) h
+     order by ceil((h.k - h.u) / h.weight), h.i, h.k
   loop
     perform from taskledger.event e
       where e.kind = lock_in_turn.kind and e.biz_id = candidate.biz_id and e.version = 1
@@ -4480,13 +4495,14 @@ begin
     if found then
       biz_ids := biz_ids || candidate.biz_id;
       partitions := partitions || candidate.partition;
+      turns := turns || candidate.turn;
     end if;
     exit when cardinality(biz_ids) = lock_in_turn.how_many;
   end loop;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer, OUT priority integer, OUT biz_ids text[], OUT partitions text[]) IS 'Locks at most how_many tasks of the next priority after one in the list of unfinished tasks that may be claimed, one of each partition in turn, beginning after a partition, and returns their priority. It is null without a further priority, or if no task of the list has a partition.';
+COMMENT ON FUNCTION taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer, OUT priority integer, OUT biz_ids text[], OUT partitions text[], OUT turns text[]) IS 'Locks at most how_many tasks of the next priority after one in the list of unfinished tasks that may be claimed, of each partition in turn as many as its weight, beginning after a partition. Returns their priority, and for each task the partition after which the next call begins if the task is the last one that is claimed. The priority is null without a further one, or if no task of the list has a partition.';
 
 CREATE FUNCTION taskledger_internal.lock_seal() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER

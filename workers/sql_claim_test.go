@@ -3,6 +3,7 @@ package workers_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -174,6 +175,107 @@ func TestClaimNextPassesOverAFullPartition(t *testing.T) {
 	slices.Sort(claimed)
 	if diff := cmp.Diff([]string{"acme-1", "bit-1", "bit-2", "bit-3", "none-1"}, claimed); diff != "" {
 		t.Errorf("claimed (-want +got):\n%s", diff)
+	}
+}
+
+// However many full partitions or lines come first, a few calls reach a task that may start: each call passes over 50.
+func TestClaimNextPassesOverManyFullValues(t *testing.T) {
+	t.Parallel()
+	for _, per := range []ledger.LimitPer{ledger.PerPartition, ledger.PerOrderKey} {
+		t.Run(string(per), func(t *testing.T) {
+			t.Parallel()
+			b := setupDatabase(t)
+			const full = 120
+			b.setStartLimit(ledger.StartLimit{Per: per, MaxRunning: new(1)})
+			c := b.claimer("sql")
+			b.Forge(`
+				insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, partition, order_key)
+				select v.version, v.version / 3, 0, v.type::taskledger.event_type, 'test.order', v.id || g, 'sql',
+				       case when $2 = 'partition' then 'p' || g end, case when $2 = 'order_key' then 'p' || g end
+				  from generate_series(1001, 1000 + $1::integer) g
+				 cross join (values (1, 'enqueued', 'r'), (2, 'released', 'r'), (3, 'started', 'r'),
+				                    (1, 'enqueued', 'w')) v(version, type, id)
+				 order by g, v.id, v.version`, full, string(per))
+			b.Forge(`
+				insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, partition, order_key)
+				values (1, 0, 0, 'enqueued', 'test.order', 'free', 'a',
+				        case when $1 = 'partition' then 'q' end, case when $1 = 'order_key' then 'q' end)`, string(per))
+			b.list()
+			for calls := 1; ; calls++ {
+				got := c.claim(1)
+				if got == "free" {
+					break
+				}
+				if got != "" || calls > full/50+2 {
+					t.Fatalf("call %d claims %q", calls, got)
+				}
+			}
+		})
+	}
+}
+
+// Partitions get tasks in proportion to their weights, whether calls claim one task or many. Priorities come first.
+func TestClaimNextByWeight(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 20} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			b := setupDatabase(t)
+			b.Exec(`
+				insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, partition, priority)
+				select 1, 0, 0, 'enqueued', 'test.order', v.partition || '-' || g, 'a', v.partition, v.priority
+				  from (values ('heavy', 0, 600), ('light', 0, 600), ('plain', 0, 600), ('low', 4, 20), ('high', 1, 20))
+				         v(partition, priority, n)
+				 cross join generate_series(1, v.n) g`)
+			b.list()
+			for partition, weight := range map[string]float64{"heavy": 3, "light": 0.5} {
+				if err := ledger.SetPartitionWeight(b.Context(), b.DB, partition, weight, "ada"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := b.claimer("sql")
+			got := map[string]int{}
+			const urgent, others = 20, 100
+			for claimed := 0; claimed < urgent+others; b.list() {
+				for range max(1, 8/n) { // tasks that are not projected yet are passed over, up to a number
+					for id := range strings.FieldsSeq(c.claim(n)) {
+						partition, _, _ := strings.Cut(id, "-")
+						if claimed++; (partition == "high") != (claimed <= urgent) {
+							t.Fatalf("%s is the task %d", id, claimed)
+						}
+						got[partition]++
+					}
+				}
+			}
+			// Of 4.5 tasks, 3 are heavy, 1 plain and half a one light. Five standard deviations of a lottery.
+			for partition, share := range map[string]float64{"heavy": 3 / 4.5, "plain": 1 / 4.5, "light": 0.5 / 4.5} {
+				want, deviation := others*share, 5*math.Sqrt(others*share*(1-share))
+				if d := float64(got[partition]) - want; math.Abs(d) > deviation {
+					t.Errorf("%d tasks of %s, want %.0f: %v", got[partition], partition, want, got)
+				}
+			}
+		})
+	}
+}
+
+// Urgent tasks come first, though more urgent tasks run than a call reads of a partition.
+func TestClaimNextPassesOverRunningUrgentTasks(t *testing.T) {
+	t.Parallel()
+	b := setupDatabase(t)
+	b.claimer("other")
+	b.Forge(`
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, partition, priority)
+		select v.version, v.version - 1, 0, v.type::taskledger.event_type, 'test.order', v.id || g, 'other',
+		       v.partition, v.priority
+		  from (values (1, 'enqueued', 'runs', 'a', 1), (2, 'started', 'runs', 'a', 1),
+		               (1, 'enqueued', 'urgent', 'a', 1), (1, 'enqueued', 'low', 'b', 4))
+		         v(version, type, id, partition, priority)
+		 cross join generate_series(1, case v.id when 'runs' then 40 else 2 end) g
+		 order by v.id = 'urgent', v.id, g, v.version`)
+	b.list()
+	c := b.claimer("sql")
+	if got := c.claim(1) + " " + c.claim(1) + " " + c.claim(1); got != "urgent1 urgent2 low1" {
+		t.Errorf("claimed %s", got)
 	}
 }
 
