@@ -125,7 +125,7 @@ create table taskledger.illegal_event (
 
 comment on table taskledger.illegal_event is
   'Events that are not allowed after the events before them: a role with INSERT on event wrote them. Their tasks '
-  'are projected without them. `taskledger dismiss illegal` removes the rows once an operator has removed the '
+  'are projected without them. `taskledger discard illegal` removes the rows once an operator has removed the '
   'cause.';
 
 create view taskledger.tasks as

@@ -7751,7 +7751,7 @@ CREATE TABLE taskledger.illegal_event (
     found_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
-COMMENT ON TABLE taskledger.illegal_event IS 'Events that are not allowed after the events before them: a role with INSERT on event wrote them. Their tasks are projected without them. `taskledger dismiss illegal` removes the rows once an operator has removed the cause.';
+COMMENT ON TABLE taskledger.illegal_event IS 'Events that are not allowed after the events before them: a role with INSERT on event wrote them. Their tasks are projected without them. `taskledger discard illegal` removes the rows once an operator has removed the cause.';
 
 CREATE TABLE taskledger.kind_limit (
     kind text NOT NULL COLLATE pg_catalog."C",

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
@@ -47,37 +46,21 @@ func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) e
 	return nil
 }
 
-func newDismissIllegalCommand(a *app) *cobra.Command {
-	var actor, reason string
-	cmd := &cobra.Command{
-		Use:   "illegal KIND BIZ_ID",
-		Short: "Remove the illegal events of a task from the list",
-		Long: `Remove the illegal events of a task from the list. They stay in the ledger, and the task is listed as
-before them. First take INSERT on the table event from the role that wrote them, which
-taskledger history shows. If the task gets another event, or the projection is rebuilt,
-its illegal events are listed again.`,
-		Example: "  taskledger dismiss illegal coupon.send order-17 --reason 'role corrected'",
-		Args:    exactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			// The key of an illegal event may be invalid.
-			key := ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				n, err := projection.DismissIllegal(ctx, pool, key, actorOr(actor), reason)
-				if err != nil {
-					return err
-				}
-				answer := struct {
-					Kind   string `json:"kind"`
-					BizID  string `json:"biz_id"`
-					Events int    `json:"events"`
-				}{args[0], args[1], n}
-				return a.print(answer, func(w io.Writer) {
-					fmt.Fprintf(w, "dismissed %s of %s\n", count(int64(n)), plain(key.String()))
-				})
-			})
-		},
-	}
-	addActorFlag(cmd, &actor)
-	addReasonFlag(cmd, &reason)
-	return cmd
+// discardIllegal removes the illegal events of a task from the list.
+func discardIllegal(ctx context.Context, a *app, args []string, actor, reason string) error {
+	key := ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])} // it may be invalid
+	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		n, err := projection.DismissIllegal(ctx, pool, key, actorOr(actor), reason)
+		if err != nil {
+			return err
+		}
+		answer := struct {
+			Kind   string `json:"kind"`
+			BizID  string `json:"biz_id"`
+			Events int    `json:"events"`
+		}{args[0], args[1], n}
+		return a.print(answer, func(w io.Writer) {
+			fmt.Fprintf(w, "discarded: %s of %s\n", count(int64(n)), plain(key.String()))
+		})
+	})
 }

@@ -31,7 +31,6 @@ var examples = map[string]string{
 	"taskledger history":          "history coupon.send order-17",
 	"taskledger limit":            "limit nothing 10",
 	"taskledger migrate roles":    "migrate roles --print --prefix shop",
-	"taskledger migrate status":   "migrate status",
 	"taskledger migrate up":       "migrate up",
 	"taskledger nats-config":      "nats-config --subscriber mails",
 	"taskledger open":             "open --url http://127.0.0.1:1/",
@@ -97,9 +96,7 @@ var exempt = map[string]string{
 
 	"taskledger doctor": "fails on the servers of tests: the script doctor has it",
 
-	"taskledger dismiss illegal": "needs an illegal event: the script parked has one",
-
-	"taskledger verify proofs": "needs files: the script seal has some",
+	"taskledger discard illegal": "needs an illegal event: the script parked has one",
 
 	"taskledger replay":           "needs a stream: the script replay has one",
 	"taskledger import watermill": "needs an outbox: the script import has one",

@@ -20,32 +20,33 @@ processes may migrate at once. Migrating needs a direct connection, not a pooler
 	}
 	return group(cmd,
 		newMigrateUpCommand(a),
-		&cobra.Command{
-			Use:   "status",
-			Short: "List the migrations, applied or not",
-			Args:  exactArgs(0),
-			RunE:  func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd.Context(), a) },
-		},
 		newMigrateRolesCommand(a),
 	)
 }
 
 func newMigrateUpCommand(a *app) *cobra.Command {
-	var isPrinted bool
+	var isPrinted, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Apply the migrations that are missing",
-		Long: `Apply the migrations that are missing. With --print, print all migrations instead, to apply them with a
-tool of your own; it connects to nothing.`,
+		Long: `Apply the migrations that are missing. With --dry-run, list all, applied or not, for which the role
+reader suffices. With --print, print all migrations instead, to apply them with a tool of your own; it connects to
+nothing.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if isPrinted {
+			switch {
+			case isPrinted && dryRun:
+				return usagef("--print and --dry-run exclude each other")
+			case isPrinted:
 				return migrateSQL(a)
+			case dryRun:
+				return listStatus(cmd.Context(), a)
 			}
 			return migrateUp(cmd.Context(), a)
 		},
 	}
 	cmd.Flags().BoolVar(&isPrinted, "print", false, "print all migrations and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "list the migrations, applied or not, and change nothing")
 	return cmd
 }
 
@@ -74,7 +75,8 @@ func migrateUp(ctx context.Context, a *app) error {
 	})
 }
 
-func migrateStatus(ctx context.Context, a *app) error {
+// listStatus lists the migrations, applied or not.
+func listStatus(ctx context.Context, a *app) error {
 	all, err := listMigrations(ctx, a)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -132,22 +133,60 @@ command.`,
 	return cmd
 }
 
-func newDiscardParkedCommand(a *app) *cobra.Command {
-	return newUnparkCommand(a, &cobra.Command{
-		Use:   "parked [POSITION... | KIND BIZ_ID]",
-		Short: "Remove parked events from the list; they are never published or handled",
-		Long: `Remove parked events from the list. They are never published, not even by taskledger rebuild stream, and
-stay in the ledger. Their tasks do not change: workers begin the available ones. First cancel a task that must not run
-(taskledger cancel).
+func newDiscardCommand(a *app) *cobra.Command {
+	cmd := newUnparkCommand(a, &cobra.Command{
+		Use:   "discard OBJECT [POSITION... | KIND BIZ_ID]",
+		Short: "Give up parked events, or remove illegal ones from their list",
+		Long: `Discard events; they stay in the ledger:
 
-With --subscriber, let the subscriber leave out the failing event of a task, whether it is parked or stops the
-subscriber. Later events of the task are handled. A rebuild of its tables leaves the event out as well.`,
+  parked   Parked events are never published, not even by taskledger rebuild stream. Their tasks do not change:
+           workers begin the available ones. First cancel a task that must not run (taskledger cancel).
+           With --subscriber, the subscriber leaves out the failing event of a task, whether it is parked or
+           stops the subscriber. Later events of the task are handled. A rebuild of its tables leaves the event
+           out as well.
+  illegal  The illegal events of a task leave the list, and the task is listed as before them. First take INSERT
+           on the table event from the role that wrote them, which taskledger history shows. If the task gets
+           another event, or the projection is rebuilt, they are listed again.`,
 		Example: "  taskledger discard parked 4711 --reason 'written by mistake'\n" +
-			"  taskledger discard parked --subscriber coupons coupon.send order-17 --reason 'test data'",
+			"  taskledger discard parked --subscriber coupons coupon.send order-17 --reason 'test data'\n" +
+			"  taskledger discard illegal coupon.send order-17 --reason 'role corrected'",
 	}, &unpark{
 		done: "discarded", ofStream: relays.DiscardParked,
 		ofSubscriber: subscribers.DiscardParked,
 	})
+	takesObjects(cmd, "parked", "illegal")
+	argsOfParked, discardParked := cmd.Args, cmd.RunE
+	cmd.Args = objectArgs(func(cmd *cobra.Command, object string, args []string) error {
+		if object == "parked" {
+			return argsOfParked(cmd, args)
+		}
+		for _, name := range []string{"subscriber", "all", "dry-run"} {
+			if cmd.Flags().Changed(name) {
+				return usagef("--%s is for taskledger discard parked", name)
+			}
+		}
+		if len(args) != 2 {
+			return usagef("name a task with illegal events, as KIND BIZ_ID").
+				hinted("list them with: taskledger show illegal")
+		}
+		return nil
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		object, err := findObject(cmd, args[0])
+		if err != nil {
+			return err
+		}
+		if object == "parked" {
+			return discardParked(cmd, args[1:])
+		}
+		actor, err1 := cmd.Flags().GetString("actor")
+		reason, err2 := cmd.Flags().GetString("reason")
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		return discardIllegal(cmd.Context(), a, args[1:], actor, reason)
+	}
+	return cmd
 }
 
 // newUnparkCommand completes a command that removes parked events from the list.

@@ -123,7 +123,7 @@ func addCheckpointFlag(cmd *cobra.Command, name *string, text string) {
 }
 
 func newVerifySealCommand(a *app) *cobra.Command {
-	var kept, file string
+	var kept, file, proofs string
 	var f watchSealFlags
 	signatures := &f.policyFlags
 	cmd := &cobra.Command{
@@ -152,17 +152,22 @@ file of checkpoints: it has no tiles, so only signatures and sizes are compared,
 time since it was first read: of an idle ledger it grows. With witnesses it is the time of the cosignatures.
 
 With --file it verifies an archive, without a database: each file, the order and the number of events, and that
-each sealed event is in the tree of its volume's checkpoint: docs/archive.md.`,
+each sealed event is in the tree of its volume's checkpoint: docs/archive.md.
+
+With --proofs it checks the proofs that taskledger prove has printed as JSON, without a database. Of an erased event
+only the hash of data, meta and actor is proved. The exit code is 7 if a proof or its event was changed, or if it is for
+the tree of no checkpoint; - is standard input.`,
 		Example: "  taskledger verify seal --checkpoint /mnt/worm/checkpoints\n" +
 			"  taskledger verify seal --checkpoint checkpoints -o json\n" +
 			"  taskledger verify seal https://audit.example.com/ledger --key 'taskledger/…' --state seal.state\n" +
 			"  taskledger verify seal /mnt/seal --key 'taskledger/…' --state seal.state --once\n" +
-			"  taskledger verify seal --file /mnt/archive --checkpoint checkpoints",
+			"  taskledger verify seal --file /mnt/archive --checkpoint checkpoints\n" +
+			"  taskledger verify seal --proofs proofs --checkpoint checkpoints",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				if kept != "" || file != "" {
-					return usagef("--checkpoint and --file exclude URL and PATH")
+				if kept != "" || file != "" || proofs != "" {
+					return usagef("--checkpoint, --file and --proofs exclude URL and PATH")
 				}
 				return watchSeal(cmd.Context(), a, f, args[0])
 			}
@@ -177,6 +182,13 @@ each sealed event is in the tree of its volume's checkpoint: docs/archive.md.`,
 				return err
 			}
 			switch {
+			case proofs != "" && kept == "":
+				return usagef("--checkpoint is required: a proof is for the tree of a checkpoint").
+					hinted("give the file to which taskledger seal has appended")
+			case proofs != "" && file != "":
+				return usagef("--proofs and --file exclude each other")
+			case proofs == "-" && kept == "-":
+				return usagef("only one of both files can be standard input")
 			case isSigned && kept == "":
 				return usagef("--key needs --checkpoint: it verifies the signatures of checkpoints")
 			case isSigned:
@@ -187,6 +199,9 @@ each sealed event is in the tree of its volume's checkpoint: docs/archive.md.`,
 			if err != nil {
 				return err
 			}
+			if proofs != "" {
+				return checkProofs(a, proofs, o.Checkpoints)
+			}
 			if file != "" {
 				return verifyArchive(cmd.Context(), a, file, o.Checkpoints)
 			}
@@ -195,6 +210,9 @@ each sealed event is in the tree of its volume's checkpoint: docs/archive.md.`,
 			})
 		},
 	}
+	cmd.Flags().StringVar(&proofs, "proofs", "",
+		"`file` with the output of taskledger prove as JSON; needs --checkpoint")
+	refuseZero(cmd.Flags(), "proofs")
 	addCheckpointFlag(cmd, &kept, "file of checkpoints that taskledger seal has printed (default: none)")
 	f.add(cmd.Flags())
 	f.addWatch(cmd.Flags())
@@ -294,7 +312,7 @@ func newProveCommand(a *app) *cobra.Command {
 		Short: "Prove that the events of a task are in the tree of a checkpoint",
 		Long: `Prove that the events of a task are in the tree of a checkpoint. Default: the tree of all sealed events.
 With -o jsonl each line contains the proof of an event, with the event and the salt of its personal data.
-taskledger verify proofs checks them without a database. The exit code is 7 if an event differs from the sealed
+taskledger verify seal --proofs checks them without a database. The exit code is 7 if an event differs from the sealed
 event.`,
 		Example: "  taskledger prove coupon.send order-17\n" +
 			"  taskledger prove coupon.send order-17 --checkpoint checkpoints -o jsonl > proofs",

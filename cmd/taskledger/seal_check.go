@@ -8,34 +8,9 @@ import (
 	"io"
 	"slices"
 
-	"github.com/spf13/cobra"
-
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/strictjson"
 )
-
-func newVerifyProofsCommand(a *app) *cobra.Command {
-	var kept string
-	cmd := &cobra.Command{
-		Use:   "proofs FILE",
-		Short: "Check proofs against checkpoints, without a database",
-		Long: `Check the proofs that taskledger prove has printed as JSON, against checkpoints kept outside.
-It needs no database. Of an erased event only the hash of data, meta and actor is proved. The exit
-code is 7 if a proof or its event was changed, or if it is for the tree of no checkpoint; - is
-standard input.`,
-		Example: "  taskledger verify proofs proofs --checkpoint checkpoints",
-		Args:    exactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if kept == "" {
-				return usagef("--checkpoint is required: a proof is for the tree of a checkpoint").
-					hinted("give the file to which taskledger seal has appended")
-			}
-			return checkProofs(a, args[0], kept)
-		},
-	}
-	addCheckpointFlag(cmd, &kept, "file of checkpoints")
-	return cmd
-}
 
 // checkedProof is the result for an event.
 type checkedProof struct {
@@ -48,14 +23,8 @@ type checkedProof struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-func checkProofs(a *app, name, kept string) error {
-	if name == "-" && kept == "-" {
-		return usagef("only one of both files can be standard input")
-	}
-	checkpoints, err := a.readCheckpoints(kept)
-	if err != nil {
-		return err
-	}
+// checkProofs checks the proofs in a file that prove has printed against checkpoints.
+func checkProofs(a *app, name string, checkpoints []seal.Checkpoint) error {
 	text, err := a.readFile(name)
 	if err != nil {
 		return err

@@ -208,7 +208,7 @@ var definitions = []Definition{
 		Meaning: "Some events are not allowed after the events before them. " +
 			"Their tasks are shown without these events.",
 		Cure: "revoke INSERT on the table event, or membership in its owner, from the role that wrote them, " +
-			"then: taskledger dismiss illegal KIND BIZ_ID",
+			"then: taskledger discard illegal KIND BIZ_ID",
 	},
 	{
 		Name:       DispatcherStopped,
