@@ -117,7 +117,7 @@ func TestModules(t *testing.T) {
 }
 
 // apart are modules whose requirements would set the versions of the others: .ci/run tests each of them.
-var apart = []string{"bench/", "deploy/chart/", "deploy/pack/"}
+var apart = []string{"bench/", "deploy/chart/", "deploy/pack/", "examples/from-river/"}
 
 // The workspace, by which make test tests all modules, has each of them but those apart.
 func TestWorkspace(t *testing.T) {

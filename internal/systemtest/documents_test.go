@@ -37,6 +37,7 @@ var otherBlocks = map[string]string{
 	"docs/audit.md sh":            "TestAuditCommands",
 	"docs/audit.md yaml":          "TestSealFileInDocs",
 	"docs/failure.md json":        "an example of an event's data",
+	"docs/from-river.md go":       "TestDocumentShowsTheProgram",
 	"docs/http.md sh":             "TestExamplesOfTheDocument",
 	"docs/languages.md js":        "TestClientOfNode",
 	"docs/languages.md python":    "TestClientOfPython",
