@@ -185,6 +185,20 @@ const enqueues = "ctx context.Context, tx pgx.Tx"
 
 // goDocuments has the blocks of Go in their order.
 var goDocuments = map[string][]*fragment{
+	"docs/cookbook.md": {
+		{
+			parameters: "partner ledger.TypedKind[int], call func(context.Context, *workers.Job, int) error", used: "r",
+		},
+		{
+			parameters: "client *taskledger.Client, mail, report ledger.TypedKind[int], " +
+				"sendMail, makeReport func(context.Context, pgx.Tx, *workers.Job, int) error",
+			used: "mails, reports, err",
+		},
+		{
+			declarations: "type Move struct{ Points int }",
+			parameters:   enqueues + ", move ledger.TypedKind[Move]", used: "err",
+		},
+	},
 	"docs/failure.md": {
 		{
 			declarations: "type Coupon struct{ Cents int }",
