@@ -23,6 +23,9 @@ type ArchivedError struct {
 	State   State   // of the task
 	At      time.Time
 	File    string // that contains its events; "": none
+
+	// ErasedUntil is the position up to which the events lack data, meta and actor; 0: they were not erased.
+	ErasedUntil Position
 }
 
 // Error states when the task was archived, and where.
@@ -53,7 +56,8 @@ func Archived(ctx context.Context, db DB, keys ...Key) ([]*ArchivedError, error)
 	}
 	var n int64
 	var a ArchivedError
-	_, err = pgx.ForEachRow(rows, []any{&n, (*int32)(&a.Version), (*string)(&a.State), pgquery.Micros(&a.At), &a.File},
+	_, err = pgx.ForEachRow(rows, []any{&n, (*int32)(&a.Version), (*string)(&a.State), pgquery.Micros(&a.At), &a.File,
+		(*int64)(&a.ErasedUntil)},
 		func() error {
 			found := a
 			found.Key = keys[n-1]

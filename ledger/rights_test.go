@@ -127,7 +127,7 @@ func TestRolesCannotForge(t *testing.T) {
 		`select setval('taskledger.event_position_seq', 1)`,
 		// history
 		`update taskledger.event set data = '{}'`, `delete from taskledger.event`, `truncate taskledger.event`,
-		`alter table taskledger.event disable trigger event_append_only`,
+		`alter table taskledger.event disable trigger user`,
 		`alter table taskledger.event disable row level security`,
 		`drop policy login on taskledger.event`,
 		`update taskledger.setting set value = 'x'`,

@@ -323,6 +323,31 @@ $$;
 comment on function taskledger_internal.forget_tasks(text[], text[], text[], bigint[]) is
   'Removes archived tasks, by their keys, and their tags, by the positions of their first events.';
 
+-- The projector has read all events of the tasks, see erase_tasks in 00025_erasure.sql. The rows become those of a
+-- rebuild. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.erase_projected(kinds text[], biz_ids text[], fingerprint text, tags text[],
+                                                    positions bigint[])
+returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+begin
+  update taskledger.task t
+     set error = null, cause = null,
+         fingerprint = case when t.fingerprint is not null then erase_projected.fingerprint end
+    from unnest(erase_projected.kinds, erase_projected.biz_ids) k(kind, biz_id)
+   where t.kind = k.kind and t.biz_id = k.biz_id and num_nonnulls(t.error, t.cause, t.fingerprint) > 0;
+  delete from taskledger.task_tag g
+   using unnest(erase_projected.tags, erase_projected.positions) k(tag, position)
+   where g.tag = k.tag and g.position = k.position;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.erase_projected(text[], text[], text, text[], bigint[]) is
+  'Removes what the projection contains of the texts of erased tasks, and their tags, by the positions of their first '
+  'events.';
+
 -- A producer can have written any JSON.
 -- +goose StatementBegin
 create function taskledger_internal.tags_of(meta json) returns setof text

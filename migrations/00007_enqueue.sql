@@ -126,7 +126,9 @@ begin
       where f.kind = e.kind and f.biz_id = e.biz_id
         and f.version = taskledger_internal.args_version(e.kind, e.biz_id)) first
    cross join lateral (
-     select taskledger_internal.is_same_json(first.args, e.args) as is_same offset 0) compared
+     select taskledger_internal.is_same_json(first.args, e.args)
+         or first.args is null and first.position <= taskledger_internal.erased_until(e.kind, e.biz_id)
+            as is_same offset 0) compared
    cross join lateral (
      select h.version, h.type from taskledger.event h
       where h.kind = e.kind and h.biz_id = e.biz_id
@@ -137,8 +139,8 @@ $$;
 
 comment on function taskledger_internal.existing_tasks(text[], text[], text[]) is
   'Returns for each key whose task exists its number in the arrays, the position of the event with its args, the '
-  'version and the type of the last one, and whether the task has these args. If the args differ and the '
-  'session''s login enqueued it, also its args.';
+  'version and the type of the last one, and whether the task has these args, or had args that are erased. If the '
+  'args differ and the session''s login enqueued it, also its args.';
 
 -- A statement that inserts a task and is followed by the commit in the same round trip calls this if it has inserted
 -- nothing. It replaces a second insert in the statement, which cost a quarter of the transaction.
@@ -908,7 +910,9 @@ begin
   select w.kind, w.biz_id,
          w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
-         taskledger_internal.is_same_json(first.data::text, w.args::text), first.position
+         taskledger_internal.is_same_json(first.data::text, w.args::text)
+           or first.data is null and first.position <= taskledger_internal.erased_until(w.kind, w.biz_id),
+         first.position
     from (
       select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args,
              row_number() over (partition by e.v->>'kind', e.v->>'biz_id' order by e.i) as nth
@@ -1094,7 +1098,9 @@ begin
   end if;
   return query
   select false, taskledger.state_after(head.type), head.version,
-         taskledger_internal.is_same_json(first.data::text, enqueue.args::text), first.position
+         taskledger_internal.is_same_json(first.data::text, enqueue.args::text)
+           or first.data is null and first.position <= taskledger_internal.erased_until(enqueue.kind, enqueue.biz_id),
+         first.position
     from taskledger.event first
    cross join lateral (
       select h.version, h.type from taskledger.event h

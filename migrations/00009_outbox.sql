@@ -33,7 +33,7 @@ create view taskledger.relay_mark as
 select c.n, c.seen, c.recorded_at, c.timeline, greatest(c.seen_top, c.after_position) as top,
        (c.mark->>'generation')::bigint as generation, c.mark->>'stream_created' as stream_created,
        (c.mark->>'stream_seq')::bigint as stream_seq, (c.mark->>'stream_tail')::bigint as stream_tail,
-       c.mark->>'server' as server
+       c.mark->>'server' as server, (c.mark->>'max_age_ms')::bigint as max_age_ms
   from taskledger.cursors c
  where c.reader = 'relay';
 
@@ -42,7 +42,8 @@ comment on view taskledger.relay_mark is
   'visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are '
   'behind stream_tail. generation is the number of losses of the stream plus 1. '
   'Before the first session, generation, stream_created and both sequences are null. '
-  'server is the server_run() in which the relay has made sure that no other copy of the database works.';
+  'max_age_ms is how long the stream keeps messages, 0 forever. server is the server_run() in which the relay has made '
+  'sure that no other copy of the database works.';
 
 -- Copies of a database differ only in where they run.
 -- +goose StatementBegin
@@ -149,6 +150,21 @@ $$;
 comment on function taskledger_internal.remove_subscriber_parked(text, text, text) is
   'Removes the parked events of a task from the list of a subscriber, or with null its whole list, and '
   'returns their versions.';
+
+-- An error of a handler can contain the texts of the event. Index: none; the table contains few rows.
+-- +goose StatementBegin
+create function taskledger_internal.erase_failures(kinds text[], biz_ids text[]) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  update taskledger.subscriber_parked p
+     set error = 'erased'
+    from unnest(erase_failures.kinds, erase_failures.biz_ids) k(kind, biz_id)
+   where p.kind = k.kind and p.biz_id = k.biz_id and p.error <> '';
+end;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.erase_failures(text[], text[]) is
+  'Replaces the errors of parked events of erased tasks.';
 
 -- An operator changes the following columns by functions, which check that the act is on record.
 -- Locks the rows. Index: primary key.

@@ -50,6 +50,12 @@ begin
         or change_task.type = 'released' and state = 'available' then
       outcome := 'state';
     end if;
+    if outcome = '' and change_task.type = 'released' and state in ('dead', 'cancelled', 'expired', 'discarded')
+        and taskledger_internal.has_erased_args(change_task.kind, change_task.biz_id) then
+      raise exception 'taskledger: task %/% is erased, and cannot run', change_task.kind, change_task.biz_id
+        using errcode = 'object_not_in_prerequisite_state',
+              hint = 'enqueue it again with args and if_exists => ''rerun''';
+    end if;
     due := change_task.at;
     if outcome = '' and in_place and state not in ('available', 'in_line') then
       -- the time is the first member, see with_moment

@@ -48,7 +48,7 @@ begin
        and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
        and (append_event.type <> 'released'
             or e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
-            or taskledger_internal.still_ends(e.kind, e.biz_id, e.version))
+            or taskledger_internal.still_ends(e.kind, e.biz_id, e.version, true))
         on conflict (kind, biz_id, version) do nothing
     returning kind, biz_id, version, order_key
   ), timed as (

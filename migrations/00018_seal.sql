@@ -128,7 +128,8 @@ return sha256(convert_to(E'taskledger personal data v1\n', 'UTF8') || salt || co
 comment on function taskledger_internal.personal_digest(bytea, text, text, text) is
   'Returns the digest of the personal data of an event, which its leaf covers.';
 
--- The transaction that removes data, meta and actor from the events calls this before. The lock keeps a sealer from
+-- The transaction that removes data, meta and actor from the events calls this before. An erasure keeps the events that
+-- give a task its turn in its line: see is_turn in 00025_erasure.sql. The lock keeps a sealer from
 -- sealing the text that it read before the erasure. Rows of the seal change in salts alone, so that the leaves stay.
 -- Indexes: primary key of event, seal_top, seal_late, primary key of seal.
 -- +goose StatementBegin
@@ -149,6 +150,7 @@ begin
       from taskledger.event e
      cross join lateral taskledger_internal.sealed_leaf(e.position) l
      where e.kind = erase_salts.kind and e.biz_id = erase_salts.biz_id
+       and not (e.type = 'released' and coalesce(starts_with(e.data::text, '{"reason":"turn"'), false))
      order by l.batch
   loop
     update taskledger.seal s
@@ -167,6 +169,38 @@ $$;
 comment on function taskledger.erase_salts(text, text) is
   'Replaces the salts of a task''s sealed events with digests. Call it in the transaction that erases data, meta '
   'and actor: the seal stays valid, and no guess of the text can be confirmed. Returns the number of events.';
+
+-- The events of archived tasks are in files, so their digests come from there. Indexes: as sealed_leaf.
+-- +goose StatementBegin
+create function taskledger_internal.erase_salts_at(positions bigint[], digests text[]) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  sealed record;
+  erased bigint := 0;
+begin
+  perform taskledger_internal.lock_seal();
+  for sealed in
+    select l.batch, l.place, decode(d.digest, 'hex') as digest
+      from unnest(erase_salts_at.positions, erase_salts_at.digests) d(position, digest)
+     cross join lateral taskledger_internal.sealed_leaf(d.position) l
+     where d.position <= taskledger_internal.archived_until() and octet_length(d.digest) = 64
+       and not exists (select from taskledger.event e where e.position = d.position)
+     order by l.batch
+  loop
+    update taskledger.seal s
+       set salts[sealed.place] = sealed.digest
+     where s.batch = sealed.batch and octet_length(s.salts[sealed.place]) = 16;
+    if found then
+      erased := erased + 1;
+    end if;
+  end loop;
+  return erased;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.erase_salts_at(bigint[], text[]) is
+  'Replaces the salts of archived events with digests, in hexadecimal. Returns the number of salts.';
 
 revoke all on all tables in schema taskledger from public;
 revoke all on all functions in schema taskledger, taskledger_internal from public;

@@ -99,6 +99,21 @@ end;
 comment on function taskledger_internal.remove_subscriber_state(text) is
   'Removes a subscriber from the registry. Its tables stay.';
 
+-- An error of a handler can contain the texts of the event. Index: none; the table contains few rows.
+-- +goose StatementBegin
+create function taskledger_internal.erase_stopping(kinds text[], biz_ids text[]) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  update taskledger.subscriber_state p
+     set failure = 'erased'
+    from unnest(erase_stopping.kinds, erase_stopping.biz_ids) k(kind, biz_id)
+   where p.failed_kind = k.kind and p.failed_biz_id = k.biz_id;
+end;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.erase_stopping(text[], text[]) is
+  'Replaces the errors of subscribers that events of erased tasks stop.';
+
 -- Locks the row. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.ask_subscriber(subscriber text, work text) returns setof integer

@@ -52,6 +52,7 @@ create table taskledger.archive_run (
   ended_at  timestamptz,              -- null: it runs, was killed, or has failed
   scope     text collate "C" not null default '',  -- the kinds that were named, as an array literal; '': all others
   tasks     bigint,                   -- that it has removed
+  place     text,                     -- the archive of its files; null: none
   held      bigint,                   -- tasks that readers of the feed hold
   held_by   text,                     -- one of these readers
   held_since timestamptz);            -- the earliest end of these tasks
@@ -164,28 +165,31 @@ comment on function taskledger_internal.still_has(text, text, bigint, integer) i
 -- Volatile, so that it sees the removal that it has waited for. With its owner's rights, because only the owner may
 -- lock rows of events. Index: primary key.
 -- +goose StatementBegin
-create function taskledger_internal.still_ends(kind text, biz_id text, version integer) returns boolean
+create function taskledger_internal.still_ends(kind text, biz_id text, version integer,
+                                               needs_args boolean default false) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform from taskledger.event e
     where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version
       and e.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
       for key share;
-  return found or exists (
+  return (found or exists (
     select from taskledger.event e
-     where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version);
+     where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version))
+    and not (needs_args and taskledger_internal.has_erased_args(still_ends.kind, still_ends.biz_id));
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.still_ends(text, text, integer) is
+comment on function taskledger_internal.still_ends(text, text, integer, boolean) is
   'Locks the last event of a finished task against its removal until the transaction ends. Returns whether the event '
-  'is in the ledger: it is not if the task was removed.';
+  'is in the ledger: it is not if the task was removed. With needs_args also whether the args are not erased.';
 
 -- With its owner's rights, because no role may read the table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.archived_keys(kinds text[], biz_ids text[])
-returns table (n bigint, version integer, state taskledger.task_state, archived_at timestamptz, file text)
+returns table (n bigint, version integer, state taskledger.task_state, archived_at timestamptz, file text,
+               erased_until bigint)
 language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 begin
@@ -193,7 +197,7 @@ begin
     return;
   end if;
   return query
-  select k.n, a.version, b.state, b.archived_at, b.file
+  select k.n, a.version, b.state, b.archived_at, b.file, taskledger_internal.erased_until(k.kind, k.biz_id)
     from unnest(archived_keys.kinds, archived_keys.biz_ids) with ordinality k(kind, biz_id, n)
     join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
     join taskledger.archive_batch b on b.id = a.batch
@@ -204,7 +208,7 @@ $$;
 
 comment on function taskledger_internal.archived_keys(text[], text[]) is
   'Returns the archived keys among some, by their numbers from 1: the last version and state of the task, when it was '
-  'removed and the file that contains it.';
+  'removed, the file that contains it, and the position up to which its events are erased, 0 if they are not.';
 
 -- A key that was archived and enqueued again has only events up to the archived version: version 1, or more if a
 -- service was faster. The discarded event has the version after the archived one, so that the numbers of the archived
@@ -357,7 +361,8 @@ comment on function taskledger_internal.position_before(timestamptz) is
 -- The order of its steps is what the file's header rests on: archived_until is raised; then a snapshot is taken, which
 -- is seen; then the open transactions are listed. With its owner's rights: the role archiver writes none of it.
 -- +goose StatementBegin
-create function taskledger_internal.begin_archive(older_than interval, out run integer, out cutoff timestamptz)
+create function taskledger_internal.begin_archive(older_than interval, place text, out run integer,
+                                                  out cutoff timestamptz)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   run_top bigint;
@@ -377,8 +382,8 @@ begin
   perform setval('taskledger.archived_until', greatest(
     run_top, pg_sequence_last_value('taskledger.archived_until'::regclass), 1));
   seen := pg_current_snapshot();
-  insert into taskledger.archive_run as r (cutoff, top, seen, waits_for)
-  values (begin_archive.cutoff, run_top, seen, array(
+  insert into taskledger.archive_run as r (cutoff, top, seen, place, waits_for)
+  values (begin_archive.cutoff, run_top, seen, begin_archive.place, array(
     select l.virtualtransaction
       from pg_locks l
       join pg_stat_activity a on a.pid = l.pid
@@ -390,8 +395,31 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.begin_archive(interval) is
-  'Begins a run of the archive, for tasks that ended longer ago than older_than. Returns its id and the moment.';
+comment on function taskledger_internal.begin_archive(interval, text) is
+  'Begins a run of the archive, for tasks that ended longer ago than older_than. place: the archive, null for none. '
+  'Returns its id and the moment.';
+
+-- A run that was killed may have left files before its first batch. Reads archive_batch, a row for some hundred tasks.
+-- +goose StatementBegin
+create function taskledger_internal.archive_places() returns table (place text, has_volumes boolean)
+language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp as $$
+begin
+  return query
+  select p.place, bool_or(p.has_volumes)
+    from (
+      select regexp_replace(b.file, '/volumes/[^/]*$', ''), true
+        from taskledger.archive_batch b
+       where b.file is not null
+      union all
+      select r.place, false from taskledger.archive_run r where r.place is not null) p(place, has_volumes)
+   group by p.place
+   order by p.place;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archive_places() is
+  'Returns the archives to which runs may have stored tasks, and whether they have.';
 
 -- A transaction without a snapshot takes its next one after the beginning of the run. Its owner may not be allowed to
 -- see that of sessions of other logins: then the transaction counts until it ends. A dispatcher looks for archived keys
@@ -556,7 +584,8 @@ comment on function taskledger_internal.archive_state() is
 
 -- As package internal/operation in Go: a task of a reserved kind, enqueued and succeeded in the transaction of the act.
 -- +goose StatementBegin
-create function taskledger_internal.record_act(action text, actor text, reason text, detail json) returns void
+create function taskledger_internal.record_act(action text, actor text, reason text, detail json,
+                                               tasks json default null) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   id constant text := record_act.action || '/'
@@ -572,7 +601,8 @@ begin
          'taskledger.operation', id, coalesce(nullif(record_act.actor, ''), session_user),
          case when v.version = 1
               then json_strip_nulls(json_build_object('action', record_act.action, 'reason',
-                                                      nullif(record_act.reason, ''), 'detail', record_act.detail)) end
+                                                      nullif(record_act.reason, ''), 'tasks', record_act.tasks,
+                                                      'detail', record_act.detail)) end
     from tx cross join (values (1, 0, 'enqueued'), (2, 1, 'succeeded')) v(version, attempt, type)
    order by v.version;
   perform taskledger_internal.commit_durably();
@@ -580,7 +610,7 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.record_act(text, text, text, json) is
+comment on function taskledger_internal.record_act(text, text, text, json, json) is
   'Records an act of an operator as a task of kind taskledger.operation.';
 
 -- Removes whole tasks. A task is kept if another event has followed, or may follow in an open transaction; if a run

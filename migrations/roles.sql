@@ -6,7 +6,7 @@
 --   relay     the services of taskledger serve: relay, dispatcher, projector, scheduler, schedules and alarms
 --   operator  the commands of taskledger that change something, except migrate and rebase
 --   reader    the commands that only read
---   archiver  reads everything, seals events, and removes finished tasks by the functions of the archive
+--   archiver  reads everything, seals events, removes finished tasks by the functions of the archive, and erases tasks
 --   subscriber  reads events by the feed, and waits for results: outbox.Subscribe, read_feed and advance_feed
 --   api       reads the callers of the HTTP API, and redeems links. Its login also needs the roles of the calls that it
 --             serves: reader, producer to enqueue, operator to change tasks
@@ -244,7 +244,15 @@ grant execute on function taskledger_internal.archived_tasks, taskledger_interna
    to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.begin_archive, taskledger_internal.archive_waits,
    taskledger_internal.archivable, taskledger_internal.remove_tasks, taskledger_internal.end_archive,
-   taskledger_internal.set_archive to archiver;
+   taskledger_internal.set_archive, taskledger_internal.archive_places to archiver;
+
+-- Erasure: see 00025_erasure.sql.
+grant execute on function taskledger_internal.erased_until to producer, worker, relay, operator, reader, archiver,
+   subscriber;
+grant execute on function taskledger_internal.has_erased_args to operator, producer;
+grant execute on function taskledger_internal.erase_tasks, taskledger_internal.erase_salts_at to archiver;
+grant select on taskledger.erasure, taskledger.erasures to relay, operator, reader, archiver;
+
 grant select on taskledger.archive_gap, taskledger.archive_gaps to relay, operator, reader, archiver;
 grant select on taskledger.archive_gaps to subscriber;
 grant select on taskledger.archive_setting, taskledger.archive_settings to relay, operator, reader, archiver;

@@ -446,7 +446,9 @@ begin
   end if;
   return query
   select false, taskledger.state_after(head.type), head.version,
-         taskledger_internal.is_same_json(first.data::text, enqueue.args::text), first.position
+         taskledger_internal.is_same_json(first.data::text, enqueue.args::text)
+           or first.data is null and first.position <= taskledger_internal.erased_until(enqueue.kind, enqueue.biz_id),
+         first.position
     from taskledger.event first
    cross join lateral (
       select h.version, h.type from taskledger.event h
@@ -631,7 +633,9 @@ begin
   select w.kind, w.biz_id,
          w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
-         taskledger_internal.is_same_json(first.data::text, w.args::text), first.position
+         taskledger_internal.is_same_json(first.data::text, w.args::text)
+           or first.data is null and first.position <= taskledger_internal.erased_until(w.kind, w.biz_id),
+         first.position
     from (
       select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args,
              row_number() over (partition by e.v->>'kind', e.v->>'biz_id' order by e.i) as nth
@@ -673,6 +677,7 @@ begin
       from taskledger.event e
      cross join lateral taskledger_internal.sealed_leaf(e.position) l
      where e.kind = erase_salts.kind and e.biz_id = erase_salts.biz_id
+       and not (e.type = 'released' and coalesce(starts_with(e.data::text, '{"reason":"turn"'), false))
      order by l.batch
   loop
     update taskledger.seal s
@@ -1315,7 +1320,7 @@ begin
        and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
        and (append_event.type <> 'released'
             or e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
-            or taskledger_internal.still_ends(e.kind, e.biz_id, e.version))
+            or taskledger_internal.still_ends(e.kind, e.biz_id, e.version, true))
         on conflict (kind, biz_id, version) do nothing
     returning kind, biz_id, version, order_key
   ), timed as (
@@ -1473,6 +1478,26 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval, after bigint, how_many integer, OUT task_kinds text[], OUT biz_ids text[], OUT versions integer[], OUT events integer, OUT last bigint, OUT last_at timestamp with time zone, OUT held integer, OUT held_by text, OUT held_since timestamp with time zone) IS 'Returns the tasks that a run of the archive may remove, among the how_many next events after a position: of all kinds, or of some, except others. Also how many events it has read, position and time of the last, and how many tasks readers of the feed hold, one of these readers, and the earliest end of the tasks.';
 
+CREATE FUNCTION taskledger_internal.archive_places() RETURNS TABLE(place text, has_volumes boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+begin
+  return query
+  select p.place, bool_or(p.has_volumes)
+    from (
+      select regexp_replace(b.file, '/volumes/[^/]*$', ''), true
+        from taskledger.archive_batch b
+       where b.file is not null
+      union all
+      select r.place, false from taskledger.archive_run r where r.place is not null) p(place, has_volumes)
+   group by p.place
+   order by p.place;
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger_internal.archive_places() IS 'Returns the archives to which runs may have stored tasks, and whether they have.';
+
 CREATE FUNCTION taskledger_internal.archive_state(OUT ended_at timestamp with time zone, OUT cutoff timestamp with time zone, OUT tasks bigint, OUT held bigint, OUT held_by text, OUT held_since timestamp with time zone, OUT unfinished_since timestamp with time zone, OUT removed_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1536,13 +1561,14 @@ CREATE FUNCTION taskledger_internal.archived_before() RETURNS timestamp with tim
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  return (select max(r.cutoff) from taskledger.archive_run r);
+  return greatest((select max(r.cutoff) from taskledger.archive_run r),
+                  (select max(x.last_at) from taskledger.erasure x));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.archived_before() IS 'Returns a moment after the ends of all archived tasks; null: no run of the archive has begun.';
+COMMENT ON FUNCTION taskledger_internal.archived_before() IS 'Returns a moment after the ends of all archived tasks, and not before the last erased event; null: neither exists.';
 
-CREATE FUNCTION taskledger_internal.archived_keys(kinds text[], biz_ids text[]) RETURNS TABLE(n bigint, version integer, state taskledger.task_state, archived_at timestamp with time zone, file text)
+CREATE FUNCTION taskledger_internal.archived_keys(kinds text[], biz_ids text[]) RETURNS TABLE(n bigint, version integer, state taskledger.task_state, archived_at timestamp with time zone, file text, erased_until bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1555,7 +1581,7 @@ begin
     return;
   end if;
   return query
-  select k.n, a.version, b.state, b.archived_at, b.file
+  select k.n, a.version, b.state, b.archived_at, b.file, taskledger_internal.erased_until(k.kind, k.biz_id)
     from unnest(archived_keys.kinds, archived_keys.biz_ids) with ordinality k(kind, biz_id, n)
     join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
     join taskledger.archive_batch b on b.id = a.batch
@@ -1563,7 +1589,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.archived_keys(kinds text[], biz_ids text[]) IS 'Returns the archived keys among some, by their numbers from 1: the last version and state of the task, when it was removed and the file that contains it.';
+COMMENT ON FUNCTION taskledger_internal.archived_keys(kinds text[], biz_ids text[]) IS 'Returns the archived keys among some, by their numbers from 1: the last version and state of the task, when it was removed, the file that contains it, and the position up to which its events are erased, 0 if they are not.';
 
 CREATE FUNCTION taskledger_internal.archived_tasks(kind text, state taskledger.task_state) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1736,7 +1762,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.await_outcomes(microseconds bigint) IS 'Makes appends of events wake the relay for this time, at most a minute.';
 
-CREATE FUNCTION taskledger_internal.begin_archive(older_than interval, OUT run integer, OUT cutoff timestamp with time zone) RETURNS record
+CREATE FUNCTION taskledger_internal.begin_archive(older_than interval, place text, OUT run integer, OUT cutoff timestamp with time zone) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1758,8 +1784,8 @@ begin
   perform setval('taskledger.archived_until', greatest(
     run_top, pg_sequence_last_value('taskledger.archived_until'::regclass), 1));
   seen := pg_current_snapshot();
-  insert into taskledger.archive_run as r (cutoff, top, seen, waits_for)
-  values (begin_archive.cutoff, run_top, seen, array(
+  insert into taskledger.archive_run as r (cutoff, top, seen, place, waits_for)
+  values (begin_archive.cutoff, run_top, seen, begin_archive.place, array(
     select l.virtualtransaction
       from pg_locks l
       join pg_stat_activity a on a.pid = l.pid
@@ -1770,7 +1796,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.begin_archive(older_than interval, OUT run integer, OUT cutoff timestamp with time zone) IS 'Begins a run of the archive, for tasks that ended longer ago than older_than. Returns its id and the moment.';
+COMMENT ON FUNCTION taskledger_internal.begin_archive(older_than interval, place text, OUT run integer, OUT cutoff timestamp with time zone) IS 'Begins a run of the archive, for tasks that ended longer ago than older_than. place: the archive, null for none. Returns its id and the moment.';
 
 CREATE FUNCTION taskledger_internal.begin_import(ids integer[], names text[]) RETURNS void
     LANGUAGE plpgsql
@@ -1951,7 +1977,7 @@ CREATE TABLE taskledger.event (
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.01', autovacuum_freeze_min_age='0');
 
-COMMENT ON TABLE taskledger.event IS 'The ledger: one row for each event of a task (kind, biz_id), numbered by version. Rows are appended and never changed. The archive removes finished tasks, as a whole.';
+COMMENT ON TABLE taskledger.event IS 'The ledger: one row for each event of a task (kind, biz_id), numbered by version. Rows are appended and never changed. The archive removes finished tasks, as a whole; an erasure removes data, meta and actor.';
 
 COMMENT ON COLUMN taskledger.event.login_id IS 'The database login (session_user) of the session that wrote the event: an id of the view logins.';
 
@@ -2056,6 +2082,12 @@ begin
     elsif not taskledger_internal.may_follow(change_task.type, head.type)
         or change_task.type = 'released' and state = 'available' then
       outcome := 'state';
+    end if;
+    if outcome = '' and change_task.type = 'released' and state in ('dead', 'cancelled', 'expired', 'discarded')
+        and taskledger_internal.has_erased_args(change_task.kind, change_task.biz_id) then
+      raise exception 'taskledger: task %/% is erased, and cannot run', change_task.kind, change_task.biz_id
+        using errcode = 'object_not_in_prerequisite_state',
+              hint = 'enqueue it again with args and if_exists => ''rerun''';
     end if;
     due := change_task.at;
     if outcome = '' and in_place and state not in ('available', 'in_line') then
@@ -2206,6 +2238,25 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_change(type taskledger.event_type, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer) IS 'Raises an error for an argument of a change that package ledger rejects.';
+
+CREATE FUNCTION taskledger_internal.check_erasure() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if num_nonnulls(new.data, new.meta, new.actor) > 0 or not exists (
+       select from taskledger.erasure x
+        where x.kind = old.kind and x.biz_id = old.biz_id and x.until >= old.position
+          and x.xid = pg_current_xact_id_if_assigned() and age(x.xmin) <= 0) then
+    raise exception 'taskledger.event is append-only: UPDATE refused'
+      using errcode = 'restrict_violation',
+            hint = 'correct a fact by appending another event; taskledger erase removes data, meta and actor';
+  end if;
+  return new;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_erasure() IS 'The trigger that lets an erasure alone change events.';
 
 CREATE FUNCTION taskledger_internal.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) RETURNS bigint
     LANGUAGE plpgsql
@@ -2663,6 +2714,39 @@ CREATE FUNCTION taskledger_internal.commit_durably() RETURNS text
     RETURN CASE WHEN (current_setting('synchronous_commit'::text) = 'off'::text) THEN set_config('synchronous_commit'::text, 'on'::text, true) ELSE NULL::text END;
 
 COMMENT ON FUNCTION taskledger_internal.commit_durably() IS 'Makes the commit of this transaction wait for the disk if synchronous_commit is off.';
+
+CREATE FUNCTION taskledger_internal.copies_of(kinds text[], biz_ids text[]) RETURNS TABLE(kind text, biz_id text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $_$
+begin
+  return query
+  select d.kind, d.biz_id
+    from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)
+    join taskledger.event e on e.kind = k.kind and e.biz_id = k.biz_id
+   cross join lateral (
+     select distinct c.kind from taskledger.task_counts c where starts_with(c.kind, 'taskledger.webhook.')) r
+   cross join lateral (
+     select v.kind, v.biz_id
+       from taskledger.event v
+      where v.kind = r.kind and v.version = 1
+        and (v.biz_id = e.position::text
+             or v.biz_id > e.position || '-again-' and v.biz_id < e.position || '-again.')) d
+  union
+  select a.kind, a.biz_id
+    from taskledger.event a
+   where a.kind = 'taskledger.alarm' and a.version = 1
+     and exists (
+       select from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)
+        where jsonb_path_exists(a.data::jsonb,
+                '$.items[*].groups[*].example ? (@.kind == $kind && @.biz_id == $biz_id)',
+                jsonb_build_object('kind', k.kind, 'biz_id', k.biz_id)));
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger_internal.copies_of(kinds text[], biz_ids text[]) IS 'Returns the keys of the deliveries and alarms that are about some tasks.';
 
 CREATE FUNCTION taskledger_internal.count_rows(snapshot text) RETURNS TABLE(seen bigint, unplaced bigint, future bigint)
     LANGUAGE plpgsql STABLE ROWS 1
@@ -3191,6 +3275,253 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text, data_version integer, priority integer, partition text, order_key text, pass_if_dead boolean, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, throttle_us bigint) IS 'Enqueues a run behind the last run of a task, or replaces the args of the run that waits there. Returns the position of the event.';
 
+CREATE TABLE taskledger.subscriber_parked (
+    reader text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    "position" bigint NOT NULL,
+    state text DEFAULT 'parked'::text NOT NULL COLLATE pg_catalog."C",
+    error text NOT NULL,
+    failures integer NOT NULL,
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.subscriber_parked IS 'Events that subscribers have not handled: parked because they fail, or an earlier one of their task does, or discarded by an operator.';
+
+CREATE FUNCTION taskledger_internal.erase_failures(kinds text[], biz_ids text[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ UPDATE taskledger.subscriber_parked p SET error = 'erased'::text
+    FROM UNNEST(erase_failures.kinds, erase_failures.biz_ids) k(kind, biz_id)
+   WHERE ((p.kind = k.kind) AND (p.biz_id = k.biz_id) AND (p.error <> ''::text));
+END;
+
+COMMENT ON FUNCTION taskledger_internal.erase_failures(kinds text[], biz_ids text[]) IS 'Replaces the errors of parked events of erased tasks.';
+
+CREATE FUNCTION taskledger_internal.erase_projected(kinds text[], biz_ids text[], fingerprint text, tags text[], positions bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+begin
+  update taskledger.task t
+     set error = null, cause = null,
+         fingerprint = case when t.fingerprint is not null then erase_projected.fingerprint end
+    from unnest(erase_projected.kinds, erase_projected.biz_ids) k(kind, biz_id)
+   where t.kind = k.kind and t.biz_id = k.biz_id and num_nonnulls(t.error, t.cause, t.fingerprint) > 0;
+  delete from taskledger.task_tag g
+   using unnest(erase_projected.tags, erase_projected.positions) k(tag, position)
+   where g.tag = k.tag and g.position = k.position;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.erase_projected(kinds text[], biz_ids text[], fingerprint text, tags text[], positions bigint[]) IS 'Removes what the projection contains of the texts of erased tasks, and their tags, by the positions of their first events.';
+
+CREATE FUNCTION taskledger_internal.erase_salts_at(positions bigint[], digests text[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  sealed record;
+  erased bigint := 0;
+begin
+  perform taskledger_internal.lock_seal();
+  for sealed in
+    select l.batch, l.place, decode(d.digest, 'hex') as digest
+      from unnest(erase_salts_at.positions, erase_salts_at.digests) d(position, digest)
+     cross join lateral taskledger_internal.sealed_leaf(d.position) l
+     where d.position <= taskledger_internal.archived_until() and octet_length(d.digest) = 64
+       and not exists (select from taskledger.event e where e.position = d.position)
+     order by l.batch
+  loop
+    update taskledger.seal s
+       set salts[sealed.place] = sealed.digest
+     where s.batch = sealed.batch and octet_length(s.salts[sealed.place]) = 16;
+    if found then
+      erased := erased + 1;
+    end if;
+  end loop;
+  return erased;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.erase_salts_at(positions bigint[], digests text[]) IS 'Replaces the salts of archived events with digests, in hexadecimal. Returns the number of salts.';
+
+CREATE TABLE taskledger.subscriber_state (
+    reader text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    shape text NOT NULL,
+    tables text[] NOT NULL,
+    parks boolean NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    failed_position bigint,
+    failed_kind text COLLATE pg_catalog."C",
+    failed_biz_id text COLLATE pg_catalog."C",
+    failed_version integer,
+    failures integer DEFAULT 0 NOT NULL,
+    failing_since timestamp with time zone,
+    failed_at timestamp with time zone,
+    failure text,
+    wanted text,
+    work text,
+    work_at timestamp with time zone,
+    work_done bigint,
+    work_total bigint,
+    work_result json
+);
+
+COMMENT ON TABLE taskledger.subscriber_state IS 'What is known of a subscriber, or of the built-in projection (projector), beside its place: its tables, the event that stops it, and its rebuild or verification.';
+
+CREATE FUNCTION taskledger_internal.erase_stopping(kinds text[], biz_ids text[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ UPDATE taskledger.subscriber_state p SET failure = 'erased'::text
+    FROM UNNEST(erase_stopping.kinds, erase_stopping.biz_ids) k(kind, biz_id)
+   WHERE ((p.failed_kind = k.kind) AND (p.failed_biz_id = k.biz_id));
+END;
+
+COMMENT ON FUNCTION taskledger_internal.erase_stopping(kinds text[], biz_ids text[]) IS 'Replaces the errors of subscribers that events of erased tasks stop.';
+
+CREATE FUNCTION taskledger_internal.erase_tasks(id uuid, kinds text[], biz_ids text[], accepts_unknown boolean, fingerprint text, actor text, reason text, OUT is_waiting boolean, OUT tasks bigint, OUT events bigint, OUT unknown text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  act constant uuid := coalesce(erase_tasks.id, gen_random_uuid());
+  floor bigint;
+  all_kinds text[];
+  all_ids text[];
+  r record;
+  tags text[];
+  tag_positions bigint[];
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'taskledger: erase_tasks needs a READ COMMITTED transaction'
+      using errcode = 'active_sql_transaction';
+  end if;
+  perform taskledger_internal.check_change('cancelled', erase_tasks.actor, erase_tasks.reason, null, null, null);
+  if coalesce(erase_tasks.reason, '') = '' then
+    raise exception 'taskledger: an erasure needs a reason' using errcode = 'invalid_parameter_value';
+  end if;
+  is_waiting := false;
+  tasks := 0;
+  events := 0;
+  select k.kind || '/' || k.biz_id into unknown
+    from unnest(erase_tasks.kinds, erase_tasks.biz_ids) k(kind, biz_id)
+   where not erase_tasks.accepts_unknown
+     and not exists (select from taskledger.event e where e.kind = k.kind and e.biz_id = k.biz_id)
+     and taskledger_internal.archived_version(k.kind, k.biz_id) is null
+   limit 1;
+  if unknown is not null then
+    return;
+  end if;
+  select array_agg(k.kind order by k.kind, k.biz_id), array_agg(k.biz_id order by k.kind, k.biz_id)
+    into all_kinds, all_ids
+    from (
+      select k.kind, k.biz_id from unnest(erase_tasks.kinds, erase_tasks.biz_ids) k(kind, biz_id)
+      union
+      select c.kind, c.biz_id from taskledger_internal.copies_of(erase_tasks.kinds, erase_tasks.biz_ids) c) k;
+
+  for r in select k.kind, k.biz_id from unnest(all_kinds, all_ids) k(kind, biz_id) loop
+    perform taskledger_internal.change_task(r.kind, r.biz_id, 'cancelled', null, erase_tasks.actor,
+                                            erase_tasks.reason, null, null, null, false);
+  end loop;
+  for r in select k.kind, k.biz_id from unnest(all_kinds, all_ids) k(kind, biz_id) loop
+    perform from taskledger.event e
+      where e.kind = r.kind and e.biz_id = r.biz_id
+        and e.version = (select max(n.version) from taskledger.event n where n.kind = r.kind and n.biz_id = r.biz_id)
+        for update;
+  end loop;
+  perform taskledger_internal.lock_archive();
+  floor := taskledger_internal.feed_floor();
+  is_waiting := to_regnamespace('taskledger_build_tasks') is not null or exists (
+    select from unnest(all_kinds, all_ids) k(kind, biz_id)
+     cross join lateral (
+       select e.xid, e.position, e.type
+         from taskledger.event e
+        where e.kind = k.kind and e.biz_id = k.biz_id
+        order by e.version desc
+        limit 1) e
+     where e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
+        or not exists (
+          select from (
+            select c.is_local, c.seen, c.until, c.after_position
+              from taskledger.cursors c
+             where c.reader = 'projector'
+             order by c.n desc
+             limit 1) p
+           where p.is_local
+             and taskledger_internal.feed_passed(e.xid, e.position, floor, p.seen, p.until, p.after_position)));
+  if is_waiting then
+    return;
+  end if;
+
+  insert into taskledger.erasure (id, kind, biz_id, until, shard, first_at, last_at, actor, reason)
+  select act, k.kind, k.biz_id, greatest(coalesce(e.until, 0), taskledger_internal.archived_until()),
+         coalesce(e.shard, taskledger.shard_of(k.biz_id)), e.first_at, e.last_at,
+         coalesce(nullif(erase_tasks.actor, ''), session_user), erase_tasks.reason
+    from unnest(all_kinds, all_ids) k(kind, biz_id)
+   cross join lateral (
+     select max(v.position) as until, max(v.shard) as shard, min(v.recorded_at) as first_at,
+            max(v.recorded_at) as last_at
+       from taskledger.event v
+      where v.kind = k.kind and v.biz_id = k.biz_id) e
+      on conflict (kind, biz_id, id) do nothing;
+  select array_agg(g.tag), array_agg(e.position) into tags, tag_positions
+    from unnest(all_kinds, all_ids) k(kind, biz_id)
+    join taskledger.event e on e.kind = k.kind and e.biz_id = k.biz_id and e.version = 1
+   cross join lateral taskledger_internal.tags_of(e.meta) g(tag);
+  for r in select k.kind, k.biz_id from unnest(all_kinds, all_ids) k(kind, biz_id) loop
+    perform taskledger.erase_salts(r.kind, r.biz_id);
+  end loop;
+  update taskledger.event e
+     set data = null, meta = null, actor = null
+    from unnest(all_kinds, all_ids) k(kind, biz_id)
+   where e.kind = k.kind and e.biz_id = k.biz_id and num_nonnulls(e.data, e.meta, e.actor) > 0
+     and not taskledger_internal.is_turn(e.type, e.data);
+  get diagnostics events = row_count;
+  perform taskledger_internal.erase_projected(all_kinds, all_ids, erase_tasks.fingerprint, tags, tag_positions);
+  perform taskledger_internal.erase_failures(all_kinds, all_ids);
+  perform taskledger_internal.erase_stopping(all_kinds, all_ids);
+  tasks := cardinality(erase_tasks.kinds);
+  perform taskledger_internal.record_act('erase', erase_tasks.actor, erase_tasks.reason, json_build_object(
+    'erasure', act::text,
+    'in_stream_until', (
+      select to_char((clock_timestamp() + m.max_age_ms * interval '1 millisecond') at time zone 'UTC',
+                     'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+        from (select n.max_age_ms from taskledger.relay_mark n order by n.n desc limit 1) m)),
+    (select json_agg(k.kind || '/' || k.biz_id) from unnest(all_kinds, all_ids) k(kind, biz_id)));
+  perform taskledger_internal.wake();
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.erase_tasks(id uuid, kinds text[], biz_ids text[], accepts_unknown boolean, fingerprint text, actor text, reason text, OUT is_waiting boolean, OUT tasks bigint, OUT events bigint, OUT unknown text) IS 'Erases tasks, with the deliveries and alarms about them, and records the act with an actor and a reason. fingerprint: of an error without text. in_stream_until in the record: when the stream has removed by age what the relay could not. Returns whether the projector must first read more, how many tasks and events are erased, and a task that is unknown.';
+
+CREATE FUNCTION taskledger_internal.erased_until(kind text, biz_id text) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce((
+    select max(x.until)
+      from taskledger.erasure x
+     where x.kind = erased_until.kind and x.biz_id = erased_until.biz_id), 0);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.erased_until(kind text, biz_id text) IS 'Returns the position up to which the events of a task are erased; 0: it was not erased.';
+
 CREATE FUNCTION taskledger_internal.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3238,7 +3569,9 @@ begin
       where f.kind = e.kind and f.biz_id = e.biz_id
         and f.version = taskledger_internal.args_version(e.kind, e.biz_id)) first
    cross join lateral (
-     select taskledger_internal.is_same_json(first.args, e.args) as is_same offset 0) compared
+     select taskledger_internal.is_same_json(first.args, e.args)
+         or first.args is null and first.position <= taskledger_internal.erased_until(e.kind, e.biz_id)
+            as is_same offset 0) compared
    cross join lateral (
      select h.version, h.type from taskledger.event h
       where h.kind = e.kind and h.biz_id = e.biz_id
@@ -3246,32 +3579,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Returns for each key whose task exists its number in the arrays, the position of the event with its args, the version and the type of the last one, and whether the task has these args. If the args differ and the session''s login enqueued it, also its args.';
-
-CREATE TABLE taskledger.subscriber_state (
-    reader text NOT NULL COLLATE pg_catalog."C",
-    version integer NOT NULL,
-    shape text NOT NULL,
-    tables text[] NOT NULL,
-    parks boolean NOT NULL,
-    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    failed_position bigint,
-    failed_kind text COLLATE pg_catalog."C",
-    failed_biz_id text COLLATE pg_catalog."C",
-    failed_version integer,
-    failures integer DEFAULT 0 NOT NULL,
-    failing_since timestamp with time zone,
-    failed_at timestamp with time zone,
-    failure text,
-    wanted text,
-    work text,
-    work_at timestamp with time zone,
-    work_done bigint,
-    work_total bigint,
-    work_result json
-);
-
-COMMENT ON TABLE taskledger.subscriber_state IS 'What is known of a subscriber, or of the built-in projection (projector), beside its place: its tables, the event that stops it, and its rebuild or verification.';
+COMMENT ON FUNCTION taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Returns for each key whose task exists its number in the arrays, the position of the event with its args, the version and the type of the last one, and whether the task has these args, or had args that are erased. If the args differ and the session''s login enqueued it, also its args.';
 
 CREATE FUNCTION taskledger_internal.failing_event(reader text) RETURNS TABLE("position" bigint, kind text, biz_id text, version integer, error text, failures integer)
     LANGUAGE sql STABLE
@@ -3797,6 +4105,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.forget_tasks(kinds text[], biz_ids text[], tags text[], positions bigint[]) IS 'Removes archived tasks, by their keys, and their tags, by the positions of their first events.';
 
+CREATE FUNCTION taskledger_internal.has_erased_args(kind text, biz_id text) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return exists (
+    select from taskledger.erasure x
+      join taskledger.event e on e.kind = x.kind and e.biz_id = x.biz_id and e.position <= x.until
+     where x.kind = has_erased_args.kind and x.biz_id = has_erased_args.biz_id
+       and e.version = taskledger_internal.args_version(has_erased_args.kind, has_erased_args.biz_id));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.has_erased_args(kind text, biz_id text) IS 'Returns whether the args of a task are erased, so that it cannot be released.';
+
 CREATE FUNCTION taskledger_internal.has_tables(reader text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3861,6 +4184,46 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.hold_session(name text, holds text[], term_ms bigint) IS 'Records what a worker over HTTP holds. Removes the rows that ended an hour ago.';
+
+CREATE TABLE taskledger.erasure (
+    id uuid NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    until bigint NOT NULL,
+    shard smallint NOT NULL,
+    first_at timestamp with time zone,
+    last_at timestamp with time zone,
+    erased_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL
+);
+
+COMMENT ON TABLE taskledger.erasure IS 'The tasks whose data, meta and actor were erased, and up to which position. Append-only.';
+
+CREATE FUNCTION taskledger_internal.import_erasure(id uuid, kinds text[], biz_ids text[], positions bigint[], erased_at timestamp with time zone, actor text, reason text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ INSERT INTO taskledger.erasure (id, kind, biz_id, until, shard, first_at, last_at, erased_at, actor, reason)  SELECT import_erasure.id AS id,
+             k.kind,
+             k.biz_id,
+             k.until,
+             COALESCE(e.shard, taskledger.shard_of(k.biz_id)) AS "coalesce",
+             e.first_at,
+             e.last_at,
+             import_erasure.erased_at AS erased_at,
+             import_erasure.actor AS actor,
+             import_erasure.reason AS reason
+            FROM (UNNEST(import_erasure.kinds, import_erasure.biz_ids, import_erasure.positions) k(kind, biz_id, until)
+              CROSS JOIN LATERAL ( SELECT max(v.shard) AS shard,
+                     min(v.recorded_at) AS first_at,
+                     max(v.recorded_at) AS last_at
+                    FROM taskledger.event v
+                   WHERE ((v.kind = k.kind) AND (v.biz_id = k.biz_id))) e);
+END;
+
+COMMENT ON FUNCTION taskledger_internal.import_erasure(id uuid, kinds text[], biz_ids text[], positions bigint[], erased_at timestamp with time zone, actor text, reason text) IS 'Adds an erasure that files list, whose events are imported without texts.';
 
 CREATE FUNCTION taskledger_internal.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
@@ -4044,6 +4407,12 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.is_same_json(a text, b text) IS 'Returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and the notation of strings and numbers do not matter.';
+
+CREATE FUNCTION taskledger_internal.is_turn(type taskledger.event_type, data json) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ((type = 'released'::taskledger.event_type) AND COALESCE(starts_with((data)::text, '{"reason":"turn"'::text), false));
+
+COMMENT ON FUNCTION taskledger_internal.is_turn(type taskledger.event_type, data json) IS 'Returns whether an event gives a task its turn in its line: an erasure keeps it.';
 
 CREATE FUNCTION taskledger_internal.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) RETURNS record
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -5378,7 +5747,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.rebased_at() IS 'Returns when the last rebase raised the floor; null: never.';
 
-CREATE FUNCTION taskledger_internal.record_act(action text, actor text, reason text, detail json) RETURNS void
+CREATE FUNCTION taskledger_internal.record_act(action text, actor text, reason text, detail json, tasks json DEFAULT NULL::json) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -5396,14 +5765,15 @@ begin
          'taskledger.operation', id, coalesce(nullif(record_act.actor, ''), session_user),
          case when v.version = 1
               then json_strip_nulls(json_build_object('action', record_act.action, 'reason',
-                                                      nullif(record_act.reason, ''), 'detail', record_act.detail)) end
+                                                      nullif(record_act.reason, ''), 'tasks', record_act.tasks,
+                                                      'detail', record_act.detail)) end
     from tx cross join (values (1, 0, 'enqueued'), (2, 1, 'succeeded')) v(version, attempt, type)
    order by v.version;
   perform taskledger_internal.commit_durably();
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.record_act(action text, actor text, reason text, detail json) IS 'Records an act of an operator as a task of kind taskledger.operation.';
+COMMENT ON FUNCTION taskledger_internal.record_act(action text, actor text, reason text, detail json, tasks json) IS 'Records an act of an operator as a task of kind taskledger.operation.';
 
 CREATE FUNCTION taskledger_internal.redeem_link(secret text, session_hash bytea) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6357,7 +6727,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.split_args(entries json, OUT others json, OUT args text[]) IS 'Returns the entries of taskledger.enqueue_many without args, and the args of each.';
 
-CREATE FUNCTION taskledger_internal.still_ends(kind text, biz_id text, version integer) RETURNS boolean
+CREATE FUNCTION taskledger_internal.still_ends(kind text, biz_id text, version integer, needs_args boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -6366,13 +6736,14 @@ begin
     where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version
       and e.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
       for key share;
-  return found or exists (
+  return (found or exists (
     select from taskledger.event e
-     where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version);
+     where e.kind = still_ends.kind and e.biz_id = still_ends.biz_id and e.version = still_ends.version))
+    and not (needs_args and taskledger_internal.has_erased_args(still_ends.kind, still_ends.biz_id));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.still_ends(kind text, biz_id text, version integer) IS 'Locks the last event of a finished task against its removal until the transaction ends. Returns whether the event is in the ledger: it is not if the task was removed.';
+COMMENT ON FUNCTION taskledger_internal.still_ends(kind text, biz_id text, version integer, needs_args boolean) IS 'Locks the last event of a finished task against its removal until the transaction ends. Returns whether the event is in the ledger: it is not if the task was removed. With needs_args also whether the args are not erased.';
 
 CREATE FUNCTION taskledger_internal.still_has(kind text, biz_id text, "position" bigint, last integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -7500,6 +7871,7 @@ CREATE TABLE taskledger.archive_run (
     ended_at timestamp with time zone,
     scope text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
     tasks bigint,
+    place text,
     held bigint,
     held_by text,
     held_since timestamp with time zone
@@ -7646,6 +8018,21 @@ CREATE VIEW taskledger.dispatcher AS
   WHERE (l.name = 'dispatcher'::text);
 
 COMMENT ON VIEW taskledger.dispatcher IS 'Internal: the number of the active dispatcher, or of the last one, its public key (hex), and for how many microseconds it lets events gather. Without one, no row.';
+
+CREATE VIEW taskledger.erasures AS
+ SELECT x.id,
+    x.kind,
+    x.biz_id,
+    x.until,
+    x.shard,
+    x.first_at,
+    x.last_at,
+    x.erased_at,
+    x.actor,
+    x.reason
+   FROM taskledger.erasure x;
+
+COMMENT ON VIEW taskledger.erasures IS 'The tasks that were erased: data, meta and actor of their events up to position until are removed. id: of the act.';
 
 CREATE VIEW taskledger.event_fence AS
  SELECT event.kind,
@@ -8322,11 +8709,12 @@ CREATE VIEW taskledger.relay_mark AS
     (c.mark ->> 'stream_created'::text) AS stream_created,
     ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
     ((c.mark ->> 'stream_tail'::text))::bigint AS stream_tail,
-    (c.mark ->> 'server'::text) AS server
+    (c.mark ->> 'server'::text) AS server,
+    ((c.mark ->> 'max_age_ms'::text))::bigint AS max_age_ms
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'The events that the relay had published when it wrote each row of its cursor: none above position top, and all visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. server is the server_run() in which the relay has made sure that no other copy of the database works.';
+COMMENT ON VIEW taskledger.relay_mark IS 'The events that the relay had published when it wrote each row of its cursor: none above position top, and all visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. max_age_ms is how long the stream keeps messages, 0 forever. server is the server_run() in which the relay has made sure that no other copy of the database works.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -8424,20 +8812,6 @@ CREATE SEQUENCE taskledger.start_limits_set
     CACHE 1;
 
 COMMENT ON SEQUENCE taskledger.start_limits_set IS 'Internal: how often a limit of starts has been set; null while there has been none.';
-
-CREATE TABLE taskledger.subscriber_parked (
-    reader text NOT NULL COLLATE pg_catalog."C",
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    version integer NOT NULL,
-    "position" bigint NOT NULL,
-    state text DEFAULT 'parked'::text NOT NULL COLLATE pg_catalog."C",
-    error text NOT NULL,
-    failures integer NOT NULL,
-    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
-);
-
-COMMENT ON TABLE taskledger.subscriber_parked IS 'Events that subscribers have not handled: parked because they fail, or an earlier one of their task does, or discarded by an operator.';
 
 CREATE VIEW taskledger.subscribers AS
  WITH RECURSIVE name AS (
@@ -8624,6 +8998,9 @@ ALTER TABLE ONLY taskledger.broker_user
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
 
+ALTER TABLE ONLY taskledger.erasure
+    ADD CONSTRAINT erasure_pkey PRIMARY KEY (kind, biz_id, id);
+
 ALTER TABLE ONLY taskledger.event
     ADD CONSTRAINT event_pkey PRIMARY KEY (kind, biz_id, version);
 
@@ -8723,6 +9100,10 @@ CREATE INDEX archive_batch_xid ON taskledger.archive_batch USING btree (xid);
 
 CREATE INDEX archive_gap_reader ON taskledger.archive_gap USING btree (reader, first_position);
 
+CREATE INDEX erasure_id ON taskledger.erasure USING btree (id);
+
+CREATE INDEX erasure_last_at ON taskledger.erasure USING btree (last_at) WHERE (last_at IS NOT NULL);
+
 CREATE INDEX event_line ON taskledger.event USING btree (order_key, "position") WHERE (type = 'lined_up'::taskledger.event_type);
 
 CREATE INDEX event_line_dead ON taskledger.event USING btree ("position") WHERE ((order_key IS NOT NULL) AND (type = 'buried'::taskledger.event_type));
@@ -8773,7 +9154,11 @@ CREATE INDEX timer_turn ON taskledger.timer USING btree (kind, due_at) WHERE (re
 
 CREATE UNIQUE INDEX token_name ON taskledger.token USING btree (name) WHERE ((hash IS NULL) AND (revoked_at IS NULL));
 
-CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_event_change();
+CREATE TRIGGER erasure_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.erasure FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
+
+CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OF xid, "position", recorded_at, version, attempt, type, login_id, run, shard, data_version, priority, kind, biz_id, order_key, partition OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_event_change();
+
+CREATE TRIGGER event_erasure BEFORE UPDATE ON taskledger.event FOR EACH ROW EXECUTE FUNCTION taskledger_internal.check_erasure();
 
 CREATE TRIGGER event_permits AFTER INSERT ON taskledger.event FOR EACH ROW WHEN ((new.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type]))) EXECUTE FUNCTION taskledger_internal.take_permits();
 

@@ -20,6 +20,7 @@ type mark struct {
 	Created    string `json:"stream_created"`   // when the stream was created, as createdAt
 	Seq        uint64 `json:"stream_seq"`       // messages of events before the row's place are not behind this one
 	Tail       uint64 `json:"stream_tail"`      // messages of events after the place are behind this one
+	MaxAge     int64  `json:"max_age_ms"`       // how long the stream keeps messages; 0: forever
 	Server     string `json:"server,omitempty"` // the run of the server in which no relay of a copy has answered
 }
 

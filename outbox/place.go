@@ -44,7 +44,7 @@ func (s *session) goOn(ctx context.Context, hasMark bool, run string) error {
 	if !isKnown {
 		now.Tail = max(state.LastSeq, judged) - judged
 	}
-	now.Server = run
+	now.Server, now.MaxAge = run, s.info.Config.MaxAge.Milliseconds()
 	s.mark, s.last = now, state.LastSeq
 	if err := s.readTail(ctx); err != nil {
 		return err

@@ -227,6 +227,9 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 				return err
 			}
 			if b.isLast {
+				if err := s.eraseMessages(ctx, b.page.Events); err != nil {
+					return err
+				}
 				s.notePublished(b.page)
 				b.page.Release()
 				deliver(publishedPage{page: b.page, mark: s.mark.encode()})

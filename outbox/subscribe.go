@@ -91,8 +91,8 @@ var ErrSubscriberRemoved = errors.New("the subscriber was removed")
 type SubscriberOwnerError struct{ Name, Login string }
 
 func (e *SubscriberOwnerError) Error() string {
-	return fmt.Sprintf("subscriber %s belongs to the login %s: connect as it, or: taskledger give subscriber %[1]s "+
-		"LOGIN", e.Name, e.Login)
+	return fmt.Sprintf("subscriber %s belongs to the login %s: connect as it, or: taskledger seek subscriber %[1]s "+
+		"--give LOGIN", e.Name, e.Login)
 }
 
 // errUnpassed is returned by a Receive of this package that gets the same events again without delay.

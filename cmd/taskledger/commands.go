@@ -39,8 +39,6 @@ func (a *app) commandGroups() []commandGroup {
 		}},
 		{"readers", "Subscribers and the stream:", []*cobra.Command{
 			group(&cobra.Command{Use: "seek", Short: "Move a subscriber"}, newSeekSubscriberCommand(a)),
-			group(&cobra.Command{Use: "give", Short: "Give a subscriber to another login"},
-				newGiveSubscriberCommand(a)),
 			group(&cobra.Command{Use: "retry", Short: "Publish or handle parked events again"},
 				newRetryParkedCommand(a)),
 			newDiscardCommand(a),
@@ -49,7 +47,7 @@ func (a *app) commandGroups() []commandGroup {
 		}},
 		{"history", "History and proof:", []*cobra.Command{
 			newStateCommand(a), newReplayCommand(a), newWhatIfCommand(a), newArchiveCommand(a), newExportCommand(a),
-			newSealCommand(a), newProveCommand(a),
+			newEraseCommand(a), newSealCommand(a), newProveCommand(a),
 			group(&cobra.Command{Use: "verify", Short: "Verify tables, or the seal"},
 				newVerifyTablesCommand(a), newVerifySealCommand(a)),
 		}},

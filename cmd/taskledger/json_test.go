@@ -82,10 +82,11 @@ var exempt = map[string]string{
 
 	"taskledger url nats": "needs the server of serve: the scripts serve and serve-embedded have it",
 
+	"taskledger erase": "needs the projector: the script erase has it",
+
 	"taskledger delete subscriber": "needs a subscriber: the script subscriber has one",
 	"taskledger pause subscriber":  "needs a subscriber: the script subscriber has one",
 	"taskledger resume subscriber": "needs a subscriber: the script subscriber has one",
-	"taskledger give subscriber":   "needs a subscriber: the script subscriber has one",
 	"taskledger serve subscriber":  "needs NATS: the script subscriber-serve has one",
 	"taskledger serve webhooks":    "needs NATS: the script webhook has one",
 

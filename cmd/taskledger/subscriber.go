@@ -154,27 +154,31 @@ func showSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string
 }
 
 func newSeekSubscriberCommand(a *app) *cobra.Command {
-	var actor, reason, at string
+	var actor, reason, at, login string
 	var position int64
 	var isNow, isBeginning bool
 	cmd := &cobra.Command{
 		Use:   "subscriber NAME",
-		Short: "Move a subscriber; make it if it is missing",
+		Short: "Move a subscriber; make it if it is missing, or give it to another login",
 		Long: `Move a subscriber to after the event at a position, to a time, to the beginning of the ledger or to the
-present. It is made if it is missing. A process that works as it continues there after its next page.`,
+present. It is made if it is missing. A process that works as it continues there after its next page.
+
+With --give its place stays. A subscriber belongs to the login that first reads as it, and no other login with the role
+subscriber may move it.`,
 		Example: "  taskledger seek subscriber mails --beginning\n" +
 			"  taskledger seek subscriber mails --position 4711 --reason 'mails were lost'\n" +
-			"  taskledger seek subscriber mails --time 2026-11-22T10:00:00Z",
+			"  taskledger seek subscriber mails --time 2026-11-22T10:00:00Z\n" +
+			"  taskledger seek subscriber mails --give mails_2 --reason 'the login was renamed'",
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
-			for _, name := range []string{"position", "time", "beginning", "now"} {
+			for _, name := range []string{"position", "time", "beginning", "now", "give"} {
 				if cmd.Flags().Changed(name) {
 					given++
 				}
 			}
 			if given != 1 {
-				return usagef("give one of --position, --time, --beginning and --now, got %d", given)
+				return usagef("give one of --position, --time, --beginning, --now and --give, got %d", given)
 			}
 			to := feed.After(ledger.Position(position))
 			switch {
@@ -188,6 +192,12 @@ present. It is made if it is missing. A process that works as it continues there
 				to = feed.At(t)
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				if login != "" {
+					if err := subscribers.Give(ctx, pool, args[0], login, actorOr(actor), reason); err != nil {
+						return unknownSubscriber(err)
+					}
+					return showSubscriber(ctx, a, pool, args[0])
+				}
 				if err := subscribers.Seek(ctx, pool, args[0], to, actorOr(actor), reason); err != nil {
 					return err
 				}
@@ -199,29 +209,7 @@ present. It is made if it is missing. A process that works as it continues there
 	cmd.Flags().StringVar(&at, "time", "", "to this `time` (RFC 3339)")
 	cmd.Flags().BoolVar(&isBeginning, "beginning", false, "to the beginning of the ledger")
 	cmd.Flags().BoolVar(&isNow, "now", false, "to the present")
-	addActorFlag(cmd, &actor)
-	addReasonFlag(cmd, &reason)
-	return cmd
-}
-
-func newGiveSubscriberCommand(a *app) *cobra.Command {
-	var actor, reason string
-	cmd := &cobra.Command{
-		Use:   "subscriber NAME LOGIN",
-		Short: "Give a subscriber to another login; its place stays",
-		Long: `Give a subscriber to another login of the database. A subscriber belongs to the login that first reads as
-it, and no other login with the role subscriber may move it.`,
-		Example: "  taskledger give subscriber mails mails_2 --reason 'the login was renamed'",
-		Args:    exactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				if err := subscribers.Give(ctx, pool, args[0], args[1], actorOr(actor), reason); err != nil {
-					return unknownSubscriber(err)
-				}
-				return showSubscriber(ctx, a, pool, args[0])
-			})
-		},
-	}
+	cmd.Flags().StringVar(&login, "give", "", "give it to this `login` of the database")
 	addActorFlag(cmd, &actor)
 	addReasonFlag(cmd, &reason)
 	return cmd

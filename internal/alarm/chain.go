@@ -77,6 +77,9 @@ func load(ctx context.Context, db ledger.DB, id ledger.BizID) (l link, err error
 	if l.task, err = ledger.Load(ctx, db, ledger.Key{Kind: Kind, BizID: id}); err != nil {
 		return link{}, err
 	}
+	if l.task.Args == nil { // erased: its news counts as unreported
+		return l, nil
+	}
 	if err := json.Unmarshal(l.task.Args, &l.args); err != nil {
 		return link{}, &ledger.CorruptError{What: "args of alarm " + string(id), Err: err}
 	}

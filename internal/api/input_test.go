@@ -267,9 +267,9 @@ func TestArchivedPositions(t *testing.T) {
 	before := decode[page](s, s.call(api.Viewer, "GET", "/v1/events", ""), http.StatusOK)
 	archived := before.Items[1].Position
 	for _, sql := range []string{
-		`alter table taskledger.event disable trigger event_append_only`,
+		`alter table taskledger.event disable trigger user`,
 		fmt.Sprintf(`delete from taskledger.event where position <= %d`, archived),
-		`alter table taskledger.event enable trigger event_append_only`,
+		`alter table taskledger.event enable trigger user`,
 	} {
 		if _, err := s.owner().Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)

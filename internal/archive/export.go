@@ -79,13 +79,16 @@ func Export(ctx context.Context, db *pgxpool.Pool, s Store, o *ExportOptions) (M
 	if e.o.Wait == 0 {
 		e.o.Wait = defaultWait
 	}
-	if err := e.begin(ctx); err != nil {
+	switch err := e.begin(ctx); {
+	case errors.Is(err, ErrNothing):
+		return Manifest{}, errors.Join(err, CatchUp(ctx, db, s, nil))
+	case err != nil:
 		return Manifest{}, err
 	}
 	w, err := Create(ctx, s, e.plan)
 	if errors.Is(err, ErrExists) {
 		if m, readErr := ReadManifest(ctx, s, e.plan.Name); readErr == nil {
-			return m, nil
+			return e.catchUp(ctx, m)
 		}
 	}
 	if err != nil {
@@ -103,7 +106,20 @@ func Export(ctx context.Context, db *pgxpool.Pool, s Store, o *ExportOptions) (M
 	if err != nil {
 		return Manifest{}, err
 	}
-	return w.Close(ctx, &CloseOptions{Checkpoint: c, Logins: names})
+	m, err := w.Close(ctx, &CloseOptions{Checkpoint: c, Logins: names})
+	if err != nil {
+		return m, err
+	}
+	return e.catchUp(ctx, m)
+}
+
+// catchUp erases what was erased since the archive was written, also during this export. It returns the manifest, which
+// it may have replaced.
+func (e *export) catchUp(ctx context.Context, m Manifest) (Manifest, error) {
+	if err := CatchUp(ctx, e.db, e.store, nil); err != nil {
+		return m, err
+	}
+	return ReadManifest(ctx, e.store, m.Name)
 }
 
 // export is a call of Export.

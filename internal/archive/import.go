@@ -26,6 +26,8 @@ var (
 	importCopySQL string
 	//go:embed sql/import_end.sql
 	importEndSQL string
+	//go:embed sql/import_erasure.sql
+	importErasureSQL string
 )
 
 // ImportDB is a pgxpool.Pool or pgx.Conn.
@@ -103,6 +105,7 @@ type importer struct {
 	total    int64
 	progress func(done, total int64)
 	done     Imported
+	erased   map[ledger.Key]ledger.Position // by the archive's list: volumes of an old copy contain these texts
 }
 
 func (i *importer) run(ctx context.Context) error {
@@ -126,7 +129,15 @@ func (i *importer) run(ctx context.Context) error {
 	if _, err := i.tx.Exec(ctx, importBeginSQL, ids.String(), names.String()); err != nil {
 		return importError(err)
 	}
+	listed, err := Erasures(ctx, i.reader.store, i.done.Ledger)
+	if err != nil {
+		return err
+	}
+	i.erased = untilOf(listed)
 	if err := i.copy(ctx); err != nil {
+		return err
+	}
+	if err := i.addErasures(ctx, listed); err != nil {
 		return err
 	}
 	fault.Point(fault.ImportCopied)
@@ -134,6 +145,23 @@ func (i *importer) run(ctx context.Context) error {
 		return importError(err)
 	}
 	return feed.Adopt(ctx, i.tx)
+}
+
+// addErasures adds the archive's list to the ledger.
+func (i *importer) addErasures(ctx context.Context, listed []Erasure) error {
+	for _, e := range listed {
+		var kinds, ids, until pgarray.Builder
+		for _, t := range e.Tasks {
+			kinds.Add(string(t.Kind))
+			ids.Add(string(t.BizID))
+			until.AddInt(int64(t.Until))
+		}
+		args := []any{e.ID, kinds.String(), ids.String(), until.String(), e.At.UnixMicro(), e.Actor, e.Reason}
+		if _, err := i.tx.Exec(ctx, importErasureSQL, args...); err != nil {
+			return importError(err)
+		}
+	}
+	return nil
 }
 
 // importError returns [ErrNotEmpty] for an error that the functions raise themselves, and for a second version 1.
@@ -183,6 +211,9 @@ func (i *importer) send(ctx context.Context, to io.Writer) error {
 		return err
 	}
 	err := i.reader.Range(ctx, 0, func(r Record) error {
+		if r.Position <= i.erased[r.Key] {
+			erase(&r)
+		}
 		rows = appendRow(rows, &r)
 		i.done.Events, i.done.Last = i.done.Events+1, r.Position
 		if len(rows) < copyBytes {

@@ -2,7 +2,9 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -54,6 +56,9 @@ func (s Source) Events(ctx context.Context, t *ledger.ArchivedError) ([]ledger.E
 			continue
 		}
 		events, err := s.at(ctx, place, volume, t)
+		if errors.Is(err, fs.ErrNotExist) { // an erasure may have replaced files since the manifest was read
+			events, err = s.at(ctx, place, volume, t)
+		}
 		switch {
 		case err != nil:
 			unread = err
@@ -106,6 +111,9 @@ func (s Source) at(ctx context.Context, place, volume string, t *ledger.Archived
 	logins := r.logins()
 	events := make([]ledger.Event, len(records))
 	for i, record := range records {
+		if record.Position <= t.ErasedUntil { // the archive may be an old copy
+			erase(&record)
+		}
 		if events[i], err = ledger.Upcast(record.LedgerEvent(logins[record.LoginID])); err != nil {
 			return nil, err
 		}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/taskledger/taskledger/internal/archive"
-	"github.com/taskledger/taskledger/ledger"
 )
 
 // In returns files in the archive s at a place, which is recorded with each batch. db reads the events; its login needs
 // the role archiver.
-func In(db ledger.DB, s archive.Store, place string) Files {
+func In(db *pgxpool.Pool, s archive.Store, place string) Files {
 	if _, ok := s.(archive.Directory); ok {
 		if whole, err := filepath.Abs(place); err == nil { // other processes have other working directories
 			place = whole
@@ -20,9 +21,19 @@ func In(db ledger.DB, s archive.Store, place string) Files {
 }
 
 type store struct {
-	db    ledger.DB
+	db    *pgxpool.Pool
 	store archive.Store
 	place string
+}
+
+// Place implements [Files].
+func (s store) Place() string { return s.place }
+
+// CatchUp implements [Files].
+func (s store) CatchUp(ctx context.Context) error {
+	return archive.CatchUp(ctx, s.db, s.store, func(positions []int64, digests []string) error {
+		return archive.EraseSalts(ctx, s.db, positions, digests)
+	})
 }
 
 // Store implements [Files].

@@ -56,10 +56,10 @@ func TestQuarter(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Positions follow the time, so the records of the run get the time of their day.
-		ledgertest.ExecAsOwner(t, f.DB, "alter table taskledger.event disable trigger event_append_only")
+		ledgertest.ExecAsOwner(t, f.DB, "alter table taskledger.event disable trigger user")
 		ledgertest.ExecAsOwner(t, f.DB, `
 			update taskledger.event set recorded_at = $1 where kind = 'taskledger.operation' and recorded_at > $1`, now)
-		ledgertest.ExecAsOwner(t, f.DB, "alter table taskledger.event enable trigger event_append_only")
+		ledgertest.ExecAsOwner(t, f.DB, "alter table taskledger.event enable trigger user")
 		if r.Tasks > 0 {
 			rate = float64(r.Tasks) / time.Since(began).Seconds()
 		}

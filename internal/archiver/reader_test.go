@@ -19,6 +19,10 @@ func (s storing) Store(context.Context, []archiver.Task) (string, error) {
 	return "volume", nil
 }
 
+func (storing) Place() string { return "" }
+
+func (storing) CatchUp(context.Context) error { return nil }
+
 // A seal that begins while a run stores the tasks that it has chosen holds them.
 func TestSealBeginsDuringTheRun(t *testing.T) {
 	t.Parallel()

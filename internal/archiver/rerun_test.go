@@ -167,7 +167,7 @@ func TestRunOfAnArchivedKey(t *testing.T) {
 func (f *fixture) beginRun(db *pgxpool.Pool) (run int64) {
 	f.T.Helper()
 	f.project()
-	err := db.QueryRow(f.Context(), `select run from taskledger_internal.begin_archive('0')`).Scan(&run)
+	err := db.QueryRow(f.Context(), `select run from taskledger_internal.begin_archive('0', null)`).Scan(&run)
 	if err != nil {
 		f.T.Fatal(err)
 	}

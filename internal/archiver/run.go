@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/operation"
@@ -53,6 +55,10 @@ type Files interface {
 	// Store stores the events of whole tasks durably, verifies the files, and returns their name. The tasks are
 	// finished, and their events do not change.
 	Store(ctx context.Context, tasks []Task) (name string, err error)
+	// Place names the files' place for other processes. An erasure looks there, even if the run is killed.
+	Place() string
+	// CatchUp erases in the files what was erased in the ledger.
+	CatchUp(ctx context.Context) error
 }
 
 // Task is a finished task and its last event.
@@ -139,7 +145,14 @@ func Run(ctx context.Context, db *pgxpool.Pool, o Options) (Report, error) {
 	if r.o.Wait == 0 {
 		r.o.Wait = DefaultWait
 	}
-	args := []any{o.OlderThan.Microseconds()}
+	place := ""
+	if o.Files != nil {
+		if err := o.Files.CatchUp(ctx); err != nil {
+			return r.report, fmt.Errorf("archive: %w", err)
+		}
+		place = o.Files.Place()
+	}
+	args := []any{o.OlderThan.Microseconds(), pgquery.Optional(place)}
 	if _, err := pgquery.Row(ctx, db, beginSQL, args, &r.id, pgquery.Micros(&r.report.Cutoff)); err != nil {
 		return r.report, pgerr.Explain("archive", err)
 	}
@@ -266,8 +279,17 @@ func (r *run) candidates(ctx context.Context, after int64) (p page, err error) {
 	return p, nil
 }
 
-// move stores tasks and removes them.
+// move stores tasks and removes them. An erasure waits until both is done: it would miss files that are being written.
 func (r *run) move(ctx context.Context, tasks []Task) error {
+	return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
+		if err := archive.LockErasures(ctx, tx, true); err != nil {
+			return err
+		}
+		return r.moveLocked(ctx, tasks)
+	})
+}
+
+func (r *run) moveLocked(ctx context.Context, tasks []Task) error {
 	file := ""
 	if r.o.Files != nil {
 		var err error

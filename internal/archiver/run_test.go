@@ -337,7 +337,7 @@ func TestReleaseWhileArchived(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The transaction is younger than the run that follows now.
-	const begin = `select run from taskledger_internal.begin_archive('0')`
+	const begin = `select run from taskledger_internal.begin_archive('0', null)`
 	var run int64
 	if err := db.QueryRow(t.Context(), begin).Scan(&run); err != nil {
 		t.Fatal(err)
@@ -472,9 +472,9 @@ func TestSealOfArchivedTasks(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	ledgertest.ExecAsOwner(t, f.DB, `
-		alter table taskledger.event disable trigger event_append_only;
+		alter table taskledger.event disable trigger user;
 		delete from taskledger.event where biz_id = 'waits';
-		alter table taskledger.event enable trigger event_append_only`)
+		alter table taskledger.event enable trigger user`)
 	if r := verify(); r.IsValid() {
 		t.Error("a removed event was not reported")
 	}
@@ -510,6 +510,10 @@ func TestMain(m *testing.M) {
 type files struct{}
 
 func (files) Store(context.Context, []archiver.Task) (string, error) { return "volume", nil }
+
+func (files) Place() string { return "" }
+
+func (files) CatchUp(context.Context) error { return nil }
 
 // The events are in verified files before they are removed.
 func TestFiles(t *testing.T) {

@@ -37,7 +37,8 @@ func TestState(t *testing.T) {
 	}
 	failed := errors.New("disk full")
 	f.project()
-	if _, err := archiver.Run(t.Context(), db, archiver.Options{Files: brokenFiles{failed}}); !errors.Is(err, failed) {
+	_, err = archiver.Run(t.Context(), db, archiver.Options{Files: brokenFiles{err: failed}})
+	if !errors.Is(err, failed) {
 		t.Fatal(err)
 	}
 	if s := read(); s.UnfinishedSince.IsZero() || s.Held != 2 {
@@ -51,6 +52,9 @@ func TestState(t *testing.T) {
 }
 
 // brokenFiles stores nothing.
-type brokenFiles struct{ err error }
+type brokenFiles struct {
+	err error
+	files
+}
 
 func (f brokenFiles) Store(context.Context, []archiver.Task) (string, error) { return "", f.err }

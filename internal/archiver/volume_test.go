@@ -30,15 +30,15 @@ func TestVolumeFromBeforeARestore(t *testing.T) {
 		t.Errorf("the same events are stored as %s and as %s: %v", before, again, err)
 	}
 	ledgertest.ExecAsOwner(t, f.DB, `
-		alter table taskledger.event disable trigger event_append_only;
+		alter table taskledger.event disable trigger user;
 		delete from taskledger.event where kind = 'coupon.send' and version = 3;
-		alter table taskledger.event enable trigger event_append_only`)
+		alter table taskledger.event enable trigger user`)
 	ledgertest.Append(t, f.DB, key("1"), ledger.EventInterrupted, ledger.EventCancelled)
 	ledgertest.ExecAsOwner(t, f.DB, `
-		alter table taskledger.event disable trigger event_append_only;
+		alter table taskledger.event disable trigger user;
 		delete from taskledger.event where kind = 'coupon.send' and version = 3;
 		update taskledger.event set version = 3 where kind = 'coupon.send' and version = 4;
-		alter table taskledger.event enable trigger event_append_only`)
+		alter table taskledger.event enable trigger user`)
 	f.project()
 	r, err := archiver.Run(t.Context(), db, archiver.Options{Files: files})
 	if err != nil || r.Tasks != 1 {

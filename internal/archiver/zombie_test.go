@@ -83,7 +83,7 @@ type rower interface {
 // begin begins a run that waits for nothing anymore.
 func (f *fixture) begin(db rower) (run int64) {
 	f.T.Helper()
-	err := db.QueryRow(f.Context(), `select run::bigint from taskledger_internal.begin_archive('0')`).Scan(&run)
+	err := db.QueryRow(f.Context(), `select run::bigint from taskledger_internal.begin_archive('0', null)`).Scan(&run)
 	if err != nil {
 		f.T.Fatal(err)
 	}

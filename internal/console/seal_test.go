@@ -45,7 +45,7 @@ func TestSealOfATask(t *testing.T) {
 	}
 	checkByHand(t, html.UnescapeString(p.body), result.Checkpoint)
 
-	ledgertest.ExecAsOwner(t, s.db, `alter table taskledger.event disable trigger event_append_only`)
+	ledgertest.ExecAsOwner(t, s.db, `alter table taskledger.event disable trigger user`)
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.event set data = '{"password":"x"}' where position = 4`)
 	b.want(b.get(path), http.StatusOK, "Version 1 is not the event that was sealed as leaf 3", "taskledger verify seal")
 }
@@ -65,7 +65,7 @@ func TestSealOfEarlierVersions(t *testing.T) {
 	const path = "/task?kind=coupon.send&biz_id=1"
 	b.want(b.get(path), http.StatusOK, "Versions 1 to 3 are the events that were sealed.")
 	b.want(b.get(path+"&version=2"), http.StatusOK, "Versions 1 to 2 are the events that were sealed.")
-	ledgertest.ExecAsOwner(t, s.db, `alter table taskledger.event disable trigger event_append_only`)
+	ledgertest.ExecAsOwner(t, s.db, `alter table taskledger.event disable trigger user`)
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.event set data = '{"percent":90}' where position = 1`)
 	p := b.get(path)
 	b.want(p, http.StatusOK, "Version 1 is not the event that was sealed as leaf 0", "proof of version 3")

@@ -35,6 +35,13 @@ const (
 	ArchiveStored   = "archive.stored"   // tasks are in files, and still in the tables
 	ArchiveRemoved  = "archive.removed"  // a batch is removed
 
+	EraseCancelled = "erase.cancelled" // unfinished tasks are cancelled, nothing is erased
+	EraseCommitted = "erase.committed" // the tables are erased, files and stream are not
+	EraseListed    = "erase.listed"    // an archive lists the act, its volumes are not rewritten
+	EraseSegment   = "erase.segment"   // a segment without the texts is stored
+	EraseRewritten = "erase.rewritten" // all files of the volume are stored, the manifest is not
+	EraseReplaced  = "erase.replaced"  // the volume has new files, and the old ones are there
+
 	ImportCopied = "import.copied" // the events are inserted and not committed
 	ImportEnd    = "import.end"    // before the commit
 

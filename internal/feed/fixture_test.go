@@ -49,9 +49,9 @@ func (f *feedFixture) connect(database string, roles ...string) *pgxpool.Pool {
 func (f *feedFixture) reset() {
 	f.t.Helper()
 	for _, sql := range []string{
-		"alter table taskledger.event disable trigger event_append_only",
+		"alter table taskledger.event disable trigger user",
 		"truncate taskledger.event, taskledger.cursor, taskledger.moment restart identity",
-		"alter table taskledger.event enable trigger event_append_only",
+		"alter table taskledger.event enable trigger user",
 	} {
 		f.exec(f.owner, sql)
 	}

@@ -131,9 +131,9 @@ func (f *feedFixture) restoreAhead() (id int64) {
 		f.t.Fatal(err)
 	}
 	for _, sql := range []string{
-		"alter table taskledger.event disable trigger event_append_only",
+		"alter table taskledger.event disable trigger user",
 		fmt.Sprintf("update taskledger.event set xid = '%d'", id),
-		"alter table taskledger.event enable trigger event_append_only",
+		"alter table taskledger.event enable trigger user",
 		"update taskledger.floor set origin = '1/1', xid = '9000000000'",
 	} {
 		f.exec(f.owner, sql)

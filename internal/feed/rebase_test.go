@@ -52,9 +52,9 @@ func TestMain(m *testing.M) {
 func (f *feedFixture) transplant() {
 	f.t.Helper()
 	for _, sql := range []string{
-		"alter table taskledger.event disable trigger event_append_only",
+		"alter table taskledger.event disable trigger user",
 		"update taskledger.event set xid = '9000000000'",
-		"alter table taskledger.event enable trigger event_append_only",
+		"alter table taskledger.event enable trigger user",
 		"update taskledger.cursor set origin = '1/1', xid = '9000000000'",
 	} {
 		f.exec(f.owner, sql)
@@ -161,10 +161,10 @@ func TestRestoredTransactionIDsMeanNothing(t *testing.T) {
 	f.drain(f.open(f.pool, nil))
 	f.transplant()
 	// The ids that the next transactions get, one after the other.
-	f.exec(f.owner, "alter table taskledger.event disable trigger event_append_only")
+	f.exec(f.owner, "alter table taskledger.event disable trigger user")
 	f.exec(f.owner, `update taskledger.event
 	                    set xid = (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + position)::text::xid8`)
-	f.exec(f.owner, "alter table taskledger.event enable trigger event_append_only")
+	f.exec(f.owner, "alter table taskledger.event enable trigger user")
 	f.rebase()
 	want := numbers(0, 50)
 	var logs bytes.Buffer
@@ -221,7 +221,7 @@ func TestEventsWithoutCursors(t *testing.T) {
 		{
 			name: "the whole database was, with lower transaction ids",
 			prepare: func(f *feedFixture) {
-				f.exec(f.owner, "alter table taskledger.event disable trigger event_append_only")
+				f.exec(f.owner, "alter table taskledger.event disable trigger user")
 				f.exec(f.owner, "update taskledger.event set xid = '700'")
 				f.exec(f.owner, "update taskledger.floor set origin = '1/1', xid = '9000000000'")
 			},

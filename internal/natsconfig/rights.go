@@ -35,7 +35,7 @@ func relayRights() *rights {
 		publish: []string{
 			stream.AllSubjects,
 			api("STREAM.CREATE"), api("STREAM.UPDATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"),
-			api("CONSUMER.LIST"),
+			api("STREAM.MSG.DELETE"), api("CONSUMER.LIST"),
 			stream.Copies, allOffers, stream.AllReports, allProgress, allCheckpoints,
 		},
 		subscribe: append([]string{inboxes, stream.Copies, stream.AllReports, allOffers}, outcomes()...),

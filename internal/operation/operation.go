@@ -42,6 +42,7 @@ const (
 	RebuildStream  = "stream.rebuild"
 	Rebase         = "rebase"
 	ImportArchive  = "archive.import"
+	EraseTasks     = "erase"
 
 	RebuildProjection = "projection.rebuild"
 	ReplayEvents      = "events.replay"

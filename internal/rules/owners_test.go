@@ -38,6 +38,8 @@ var tables = map[string]string{
 	"archive_run":        "ledger",
 	"archive_setting":    "ledger",
 
+	"erasure": "ledger",
+
 	"archive_batch_id_seq": "ledger",
 	"archive_run_id_seq":   "ledger",
 

@@ -42,7 +42,7 @@ with tx as materialized (
    where e.version = $3::integer and e.type = any ($7::text::taskledger.event_type[])
      and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
      and ($4::text <> 'released' or e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
-          or taskledger_internal.still_ends(e.kind, e.biz_id, e.version))
+          or taskledger_internal.still_ends(e.kind, e.biz_id, e.version, true))
       on conflict (kind, biz_id, version) do nothing
   returning kind, biz_id, position, version, attempt, shard, type, priority, partition, order_key, recorded_at, actor,
             data, case when order_key is not null then taskledger_internal.wake() end

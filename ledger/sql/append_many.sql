@@ -57,7 +57,7 @@ with tx as materialized (
    where e.version = r.expected and e.type = any (rule.follows)
      and (r.expected > 1 or taskledger_internal.archived_version(rule.kind, r.biz_id) is null)
      and (rule.type <> 'released' or e.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
-          or taskledger_internal.still_ends(rule.kind, r.biz_id, r.expected))
+          or taskledger_internal.still_ends(rule.kind, r.biz_id, r.expected, true))
    order by r.i
   returning kind, biz_id, position, version, attempt, shard, type, priority, partition, order_key, recorded_at, actor,
             data, case when order_key is not null then taskledger_internal.wake() end

@@ -38,7 +38,7 @@ select e.version operator(pg_catalog.+) 1,
              or taskledger_internal.archived_version($1::pg_catalog.text, $2::pg_catalog.text) is null)
         and ($8::pg_catalog.text operator(pg_catalog.<>) 'released'
              or e.type operator(pg_catalog.<>) all ('{succeeded,buried,cancelled,expired,discarded}')
-             or taskledger_internal.still_ends($1::pg_catalog.text, $2::pg_catalog.text, $3::integer))
+             or taskledger_internal.still_ends($1::pg_catalog.text, $2::pg_catalog.text, $3::integer, true))
 returning position, attempt, shard, type::pg_catalog.text, priority, coalesce(partition, ''), coalesce(order_key, ''),
           (pg_catalog.date_part('epoch', recorded_at) operator(pg_catalog.*) 1e6)::bigint, session_user,
           case when order_key is not null or taskledger_internal.is_awaited() then taskledger_internal.wake() end
