@@ -107,13 +107,15 @@ func TestPush(t *testing.T) {
 		case "busy":
 			w.Header().Set("Retry-After", "7200")
 			w.WriteHeader(http.StatusServiceUnavailable)
+		case "wrong":
+			http.Error(w, "no such printer", http.StatusUnprocessableEntity)
 		default:
 			fmt.Fprint(w, `{"page": 7}`)
 		}
 	}))
 	t.Cleanup(server.Close)
 	s.pushTo("a.pushed", server.URL, func(p *webhooks.Push) { p.Slots = 2 })
-	for _, id := range []string{"json", "text", "deep", "part", "later", "bad", "busy", "1", "2", "3", "4"} {
+	for _, id := range []string{"json", "text", "deep", "part", "later", "bad", "busy", "wrong", "1", "2", "3", "4"} {
 		s.enqueue("a.pushed/"+id, `{"n": 1}`)
 	}
 	if task := s.awaitState("a.pushed/json", ledger.StateSucceeded); string(task.Result) != `{"page":7}` {
@@ -128,6 +130,9 @@ func TestPush(t *testing.T) {
 		t.Errorf("error %q", task.Error)
 	}
 	if task := s.awaitState("a.pushed/bad", ledger.StateRetrying); task.Error != "HTTP status 500: out of paper" {
+		t.Errorf("error %q", task.Error)
+	}
+	if task := s.awaitState("a.pushed/wrong", ledger.StateRetrying); task.Error != "HTTP status 422: no such printer" {
 		t.Errorf("error %q", task.Error)
 	}
 	if task := s.awaitState("a.pushed/busy", ledger.StateRetrying); time.Until(task.DueAt) < time.Hour {
@@ -231,11 +236,12 @@ func (s *workServer) awaitFailure(key string) ledger.Event {
 	}
 }
 
-// Tasks that are sent begin in the order of their line, and not more often than a rate allows.
+// Tasks that are sent begin in the order of their line, not more often than a rate allows, and not more at a time than a
+// limit allows.
 func TestPushHoldsOrderAndRate(t *testing.T) {
 	t.Parallel()
 	s := serveWork(t, 30*time.Second)
-	var open atomic.Int64
+	var open, rated atomic.Int64
 	ids := make(chan ledger.BizID, 20)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var m struct{ Data wire.AttemptRef }
@@ -247,13 +253,19 @@ func TestPushHoldsOrderAndRate(t *testing.T) {
 				t.Errorf("%d tasks of a line at a time", n)
 			}
 			defer open.Add(-1)
-			time.Sleep(20 * time.Millisecond)
+		} else {
+			if n := rated.Add(1); n > 1 {
+				t.Errorf("%d tasks of the limit at a time", n)
+			}
+			defer rated.Add(-1)
 		}
+		time.Sleep(20 * time.Millisecond)
 		ids <- m.Data.BizID
 	}))
 	t.Cleanup(server.Close)
 	rate := ledger.StartRate{Starts: 3, Period: time.Hour}
-	limit := ledger.StartLimit{Name: "a.rated", Kinds: map[ledger.Kind]int{"a.rated": 1}, Rate: &rate}
+	limit := ledger.StartLimit{Name: "a.rated", Kinds: map[ledger.Kind]int{"a.rated": 1}, Rate: &rate,
+		MaxRunning: new(1)}
 	if err := ledger.SetStartLimit(t.Context(), s.owner(), limit, "op"); err != nil {
 		t.Fatal(err)
 	}
