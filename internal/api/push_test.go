@@ -236,7 +236,7 @@ func (s *workServer) awaitFailure(key string) ledger.Event {
 	}
 }
 
-// Tasks that are sent begin in the order of their line, not more often than a rate allows, and not more at a time than a
+// Tasks that are sent begin in the order of their line, not more often than a rate allows, and no more at a time than a
 // limit allows.
 func TestPushHoldsOrderAndRate(t *testing.T) {
 	t.Parallel()
@@ -264,8 +264,9 @@ func TestPushHoldsOrderAndRate(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	rate := ledger.StartRate{Starts: 3, Period: time.Hour}
-	limit := ledger.StartLimit{Name: "a.rated", Kinds: map[ledger.Kind]int{"a.rated": 1}, Rate: &rate,
-		MaxRunning: new(1)}
+	limit := ledger.StartLimit{
+		Name: "a.rated", Kinds: map[ledger.Kind]int{"a.rated": 1}, Rate: &rate, MaxRunning: new(1),
+	}
 	if err := ledger.SetStartLimit(t.Context(), s.owner(), limit, "op"); err != nil {
 		t.Fatal(err)
 	}
