@@ -1,11 +1,15 @@
 package conformance_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -47,25 +51,101 @@ type instructions struct {
 func work(mutation string) error {
 	ctx, stop := workers.SignalContext(context.Background())
 	defer stop()
-	c, err := client.New(client.Config{URL: os.Getenv("TASKLEDGER_URL"), Token: os.Getenv("TASKLEDGER_TOKEN")})
+	c, err := client.New(client.Config{URL: os.Getenv("TASKLEDGER_URL"), Token: os.Getenv("TASKLEDGER_TOKEN"),
+		HTTP: &http.Client{Transport: mutant{mutation, http.DefaultTransport}}})
 	if err != nil {
 		return err
 	}
+	slots := 4
+	if mutation == "uses one slot" {
+		slots = 1
+	}
 	var mu sync.Mutex
 	begun := map[ledger.BizID]int{}
-	return c.Work(ctx, client.WorkOptions{
-		Kinds: []ledger.Kind{"conformance.task"}, Slots: 4, StopTimeout: 3 * time.Second,
+	err = c.Work(ctx, client.WorkOptions{
+		Kinds: []ledger.Kind{"conformance.task"}, Slots: slots, StopTimeout: 3 * time.Second,
 		Handle: func(ctx context.Context, t client.WorkTask) (any, error) {
 			mu.Lock()
 			begun[t.BizID]++
 			n := begun[t.BizID]
 			mu.Unlock()
-			if mutation == "ignores the end" {
+			switch mutation {
+			case "ignores the end":
 				ctx = context.WithoutCancel(ctx)
+			case "cuts args":
+				t.Args = t.Args[:min(len(t.Args), 100_000)]
+			case "cuts keys":
+				t.BizID = t.BizID[:min(len(t.BizID), 100)]
+			case "trusts its clock":
+				if !t.FinishBy.IsZero() && time.Now().After(t.FinishBy) {
+					return nil, errors.New("too late")
+				}
 			}
 			return carryOut(ctx, c, t, n)
 		},
 	})
+	if mutation == "hides the refusal" {
+		return nil
+	}
+	return err
+}
+
+// mutant is the transport of a client that does not keep the protocol.
+type mutant struct {
+	mutation string
+	http.RoundTripper
+}
+
+func (m mutant) RoundTrip(r *http.Request) (*http.Response, error) {
+	call := strings.TrimPrefix(r.URL.Path, "/v1/work")
+	text := func(status int, body string) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+			Header: http.Header{"Content-Type": {"application/json"}}}, nil
+	}
+	change := func(pattern, with string) {
+		body, _ := io.ReadAll(r.Body)
+		body = regexp.MustCompile(pattern).ReplaceAll(body, []byte(with))
+		r = r.Clone(r.Context())
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	switch m.mutation + call {
+	case "sends no heartbeats:heartbeat":
+		return text(http.StatusOK, `{"ended": [], "heartbeat_every": 0.2}`)
+	case "never releases:release":
+		return text(http.StatusOK, `{"released": 0}`)
+	case "reports no progress:progress":
+		return text(http.StatusOK, `{"state": "running"}`)
+	case "has one session":
+		change(`"session":"[^"]*"`, `"session":"0123456789abcdef"`)
+	case "loses results:finish":
+		change(`"result":("text"|\[\])`, `"result":0`)
+	case "loses delays:fail":
+		change(`"retry_in":[0-9.]+`, `"retry_in":1`)
+	}
+	answer, err := m.RoundTripper.RoundTrip(r)
+	switch {
+	case m.mutation == "repeats no outcome" && err != nil && (call == ":finish" || call == ":fail"):
+		return text(http.StatusOK, `{"state": "succeeded", "tasks": [{"state": "succeeded"}]}`)
+	case err != nil:
+		return answer, err
+	case m.mutation == "does not wait":
+		answer.Header.Del("Retry-After")
+	case m.mutation == "repeats a refusal" && answer.StatusCode >= 400 && answer.StatusCode < 500:
+		return text(http.StatusServiceUnavailable, `{}`)
+	case m.mutation == "repeats a refusal" && call == ":finish":
+		body, err := io.ReadAll(answer.Body)
+		if bytes.Contains(body, []byte(`"problem"`)) {
+			return text(http.StatusServiceUnavailable, `{}`)
+		}
+		answer.Body = io.NopCloser(bytes.NewReader(body))
+		return answer, err
+	case m.mutation == "begins again" && call == "":
+		body, err := io.ReadAll(answer.Body)
+		fence := []byte(fmt.Sprintf(`"fence":"%d-`, time.Now().UnixNano()))
+		answer.Body = io.NopCloser(bytes.NewReader(bytes.ReplaceAll(body, []byte(`"fence":"`), fence)))
+		return answer, err
+	}
+	return answer, nil
 }
 
 func carryOut(ctx context.Context, c *client.Client, t client.WorkTask, n int) (any, error) {
@@ -104,21 +184,21 @@ func carryOut(ctx context.Context, c *client.Client, t client.WorkTask, n int) (
 	return nil, fmt.Errorf("unknown instruction %q", i.Do)
 }
 
-func check(t *testing.T, mutation, only string) []conformance.Result {
+func check(t *testing.T, mutation, only string, patience time.Duration) []conformance.Result {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return conformance.Run(t.Context(), conformance.Config{
-		Command: []string{self}, Env: []string{asClient + "=" + mutation}, Only: only, Patience: 30 * time.Second,
+		Command: []string{self}, Env: []string{asClient + "=" + mutation}, Only: only, Patience: patience,
 	})
 }
 
 // The client in Go passes every scenario.
 func TestClientInGo(t *testing.T) {
 	t.Parallel()
-	results := check(t, "correct", "")
+	results := check(t, "correct", "", 30*time.Second)
 	if len(results) != len(conformance.Scenarios()) {
 		t.Errorf("%d results", len(results))
 	}
@@ -129,12 +209,44 @@ func TestClientInGo(t *testing.T) {
 	}
 }
 
-// A client that does not stop the handlers of attempts that are over fails.
+// Each scenario fails for a client that breaks its rule.
 func TestMutantsFail(t *testing.T) {
 	t.Parallel()
-	for _, r := range check(t, "ignores the end", "cancelled") {
-		if len(r.Faults) == 0 {
-			t.Errorf("%s has passed", r.Scenario)
+	failed := map[string]bool{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, test := range []struct{ mutation, scenarios string }{
+		{mutation: "ignores the end", scenarios: "while running"},
+		{mutation: "cuts args", scenarios: "large args"},
+		{mutation: "cuts keys", scenarios: "unicode keys"},
+		{mutation: "trusts its clock", scenarios: "clocks"},
+		{mutation: "hides the refusal", scenarios: "refused by the server"},
+		{mutation: "uses one slot", scenarios: "credit"},
+		{mutation: "sends no heartbeats", scenarios: "heartbeats"},
+		{mutation: "never releases", scenarios: "shutdown"},
+		{mutation: "reports no progress", scenarios: "progress"},
+		{mutation: "has one session", scenarios: "killed"},
+		{mutation: "loses results", scenarios: "results of every type"},
+		{mutation: "loses delays", scenarios: "failures"},
+		{mutation: "repeats no outcome", scenarios: "a lost answer to an outcome"},
+		{mutation: "does not wait", scenarios: "unavailable"},
+		{mutation: "repeats a refusal", scenarios: "a refused result"},
+		{mutation: "repeats a refusal", scenarios: "an attempt that has ended"},
+		{mutation: "begins again", scenarios: "comes again"},
+		{mutation: "begins again", scenarios: "a lost answer with tasks"},
+	} {
+		all.Go(func() {
+			for _, r := range check(t, test.mutation, test.scenarios, 3*time.Second) {
+				mu.Lock()
+				failed[r.Scenario] = len(r.Faults) > 0
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	for _, name := range conformance.Scenarios() {
+		if !failed[name] {
+			t.Errorf("no client fails %q", name)
 		}
 	}
 }
