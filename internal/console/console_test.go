@@ -55,9 +55,9 @@ func TestPages(t *testing.T) {
 		"/failures":                   {"No task is dead"},
 		"/kinds":                      {"coupon.send", "no worker"},
 		"/kind?name=coupon.send":      {"coupon.send", "No live worker handles this kind", "Available<small>2</small>"},
-		"/kind?name=coupon.send&a=1":  {"none, coupon.send: 0 of 5 <small>in use</small>"},
+		"/kind?name=coupon.send&a=1":  {"0 of 5 <small>in use</small>"},
 		"/kind?name=absent":           {"absent"},
-		"/kind?name=a&range=7d":       {"Limit of waiting tasks"},
+		"/kind?name=a&range=7d":       {"May wait", "No task has this kind"},
 		"/limits":                     {"coupon.send", "0 of 5", "by op", "Only an operator may"},
 		"/limits?name=absent":         {"There is no limit absent", "All limits"},
 		"/workers":                    {"No worker is alive"},
@@ -91,7 +91,7 @@ func TestPages(t *testing.T) {
 		t.Error("a prefix finds other tasks")
 	}
 	b.want(b.get("/tasks?since=soon"), http.StatusBadRequest, "such as 90m")
-	b.want(b.get("/absent"), http.StatusNotFound, "There is no such page")
+	b.want(b.get("/absent"), http.StatusNotFound, "There is no such page", `href="/failures"`)
 	b.want(b.get("/task?kind=a&biz_id=absent"), http.StatusNotFound, "the task does not exist")
 	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
 		b.want(s.anyone().get("/assets/"+name), http.StatusOK)

@@ -85,7 +85,7 @@ func New(c Config) (*Handler, error) {
 	h.mux.HandleFunc("GET /assets/{name}", serveAsset)
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, &failure{status: http.StatusNotFound, title: "There is no such page.",
-			cure: "choose one of the menu"})
+			cure: "choose a page of the menu, or search the task"})
 	})
 	return h, nil
 }

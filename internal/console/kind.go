@@ -83,6 +83,7 @@ type kindData struct {
 	Live      []workerView              // workers
 	LastDead  []ledger.ListedTask
 	HasOthers bool // there may be other workers of the kind
+	IsUnknown bool // it has no tasks and no workers
 }
 
 // Full returns a limit for which tasks wait, or nil.
@@ -143,6 +144,7 @@ func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error 
 			d.Live = append(d.Live, newWorkerView(w))
 		}
 	}
+	d.IsUnknown = kinds[kind] == nil && len(d.Live) == 0
 	if d.Tasks.Dead() == 0 {
 		return nil
 	}

@@ -26,6 +26,9 @@ type limitView struct {
 // KindList returns the kinds by name.
 func (l limitView) KindList() []ledger.Kind { return slices.Sorted(maps.Keys(l.Kinds)) }
 
+// IsOfItself reports whether the limit is one of the kind with its name alone.
+func (l limitView) IsOfItself() bool { return len(l.Kinds) == 1 && l.Kinds[ledger.Kind(l.Name)] == 1 }
+
 // Form returns the fields of the form that changes the limit.
 func (l limitView) Form() limitForm {
 	f := limitForm{Name: l.Name, Kinds: operator.KindsText(l.Kinds), Per: string(l.Per)}

@@ -45,7 +45,7 @@ const firstPages = 3
 func (v *view) Menu(part int) (all []menuLink) {
 	n := 0
 	for _, p := range pages {
-		if !p.isListed() || p.name == "system" && v.Caller.IsLimited() {
+		if !p.isListed() || p.name == "system" && v.Caller != nil && v.Caller.IsLimited() {
 			continue
 		}
 		if n++; (n > firstPages) != (part == 1) {

@@ -55,9 +55,9 @@ func (s *subscriberView) CaughtUp() string {
 	case !s.HasRate || s.IsPaused:
 		return ""
 	case s.PerSec == 0:
-		return "it does not move"
+		return "no, it does not move"
 	case gain <= 0:
-		return "it falls behind"
+		return "no, it falls behind"
 	}
 	return "in " + age(time.Duration(s.Distance/gain*float64(time.Second)))
 }

@@ -78,7 +78,7 @@ func newTiles(at time.Time, total *kindNow, minutes, hours, quarters []projector
 	}
 	change := ", last hour"
 	if halves[0].Count() > 0 && halves[1].Count() > 0 {
-		change = "; in half an hour from " + quantile(halves[0], 0.99) + " to " + quantile(halves[1], 0.99)
+		change = "; p99 was " + quantile(halves[0], 0.99) + " half an hour ago"
 	}
 	waiting := tile{Title: "Waiting, p99", Value: quantile(total.Waiting, 0.99), Spark: newSpark("p99 of the last hour",
 		p99[:], nil), Note: "p50 " + quantile(total.Waiting, 0.5) + change}

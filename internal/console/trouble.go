@@ -40,6 +40,18 @@ type trouble struct {
 	Schedule    string   // that the caller may resume here; "": none
 }
 
+// FirstCure returns the beginning of the cure, which is enough in most cases.
+func (t trouble) FirstCure() string {
+	first, _, _ := strings.Cut(t.Cure, "; ")
+	return first
+}
+
+// OtherCures returns the rest of the cure.
+func (t trouble) OtherCures() string {
+	_, others, _ := strings.Cut(t.Cure, "; ")
+	return others
+}
+
 // addTroubles adds the conditions that hold, and the troubles of kinds.
 func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kinds map[ledger.Kind]*kindNow) error {
 	if !d.IsLimited { // conditions name all kinds

@@ -14,7 +14,8 @@ import (
 	"github.com/taskledger/taskledger/internal/console"
 )
 
-// A page without a database has a cure for people: the cure of the API names a header, which no browser shows.
+// A page without a database has the menu, and a cure for people: the cure of the API names a header, which no browser
+// shows.
 func TestPageWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	db, err := pgxpool.New(t.Context(), "postgres://app@127.0.0.1:1/app?sslmode=disable")
@@ -49,7 +50,7 @@ func TestPageWithoutADatabase(t *testing.T) {
 	}
 	page := string(body)
 	if answer.StatusCode != http.StatusServiceUnavailable || !strings.Contains(page, "is PostgreSQL running?") ||
-		strings.Contains(page, "Retry-After") {
+		strings.Contains(page, "Retry-After") || !strings.Contains(page, `href="/failures"`) {
 		t.Errorf("status %d, and the page is %s", answer.StatusCode, page)
 	}
 }

@@ -35,8 +35,12 @@ type view struct {
 	Degraded    int       // conditions that hold
 	Rail        stateCounts
 	counts      []ledger.StateCount // see pageCounts; nil: not read
+	IsAway      bool                // the caller could not be read: a page of an error has the menu, without numbers
 	Data        any
 }
+
+// HasMenu reports whether the page has the menu.
+func (v *view) HasMenu() bool { return v.Caller != nil || v.IsAway }
 
 // CanOperate reports whether the caller may change tasks.
 func (v *view) CanOperate() bool { return v.Caller != nil && v.Caller.Has(api.Operator) }
@@ -298,7 +302,7 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 			return
 		}
 		if err != nil {
-			h.fail(w, r, err)
+			h.failAs(w, r, &view{IsAway: isAway(err)}, err)
 			return
 		}
 		v := h.newView(w, r, c)
@@ -357,10 +361,20 @@ func database(r *http.Request) (context.Context, context.CancelFunc) {
 // fail answers with the page of an error, for a caller that need not be known.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	v := &view{}
-	if c, admitErr := h.admit(r); admitErr == nil {
+	c, admitErr := h.admit(r)
+	switch {
+	case admitErr == nil:
 		v = h.newView(w, r, c)
+	case isAway(admitErr):
+		v.IsAway = true
 	}
 	h.failAs(w, r, v, err)
+}
+
+// isAway reports whether an error is one of the server or of its database, not of the caller.
+func isAway(err error) bool {
+	p, _ := api.Describe(err)
+	return p.Status >= http.StatusInternalServerError
 }
 
 func (h *Handler) failAs(w http.ResponseWriter, r *http.Request, v *view, err error) {
@@ -369,6 +383,13 @@ func (h *Handler) failAs(w http.ResponseWriter, r *http.Request, v *view, err er
 	}
 	f := h.explain(r, err)
 	v.Name, v.Title = "error", f.title
+	if v.Caller != nil && f.status < http.StatusInternalServerError {
+		ctx, cancel := database(r)
+		defer cancel()
+		if n, err := h.readRail(ctx, v); err == nil {
+			v.Rail = n
+		}
+	}
 	v.Data = struct {
 		Status              int
 		Title, Detail, Cure string

@@ -35,6 +35,17 @@ var taskPages = []struct{ name, path string }{
 	{"archived", "/task?kind=quote.render&biz_id=offer-2024-118"},
 }
 
+// formPages are pages with a form, which is opened.
+var formPages = []struct{ path, form string }{
+	{path: "/failures", form: ".groups summary"},
+	{path: "/limits", form: "td.do summary"},
+	{path: "/kind?name=webhook.deliver.partner", form: ".story summary"},
+}
+
+// wideTable is the name of a table that is wider than its place.
+const wideTable = `[...document.querySelectorAll(".scroll")].filter((e) => e.scrollWidth > e.clientWidth)
+	.map((e) => e.ariaLabel).join()`
+
 // maxPicture is the greatest number of bytes of a picture of the documentation.
 const maxPicture = 100_000
 
@@ -250,6 +261,9 @@ func TestPicturesForTheDocumentation(t *testing.T) {
 			const shown = `[...document.querySelectorAll("tbody tr")].filter((r) =>
 				r.getBoundingClientRect().bottom <= innerHeight).length`
 			rows := read(c, chromedp.Evaluate[int](shown))
+			if name := read(c, chromedp.Evaluate[string](wideTable)); name != "" {
+				t.Errorf("%s: the table %s of %s is wider than its place", form.name, name, p.name)
+			}
 			if p.name == "tasks" && form.width > 1000 && rows < minRows {
 				t.Errorf("%s: %d rows of tasks are on the screen, want at least %d", form.name, rows, minRows)
 			}
@@ -265,6 +279,13 @@ func TestPicturesForTheDocumentation(t *testing.T) {
 			c.write(p.name + "-" + form.name)
 			for _, f := range c.axe() {
 				t.Errorf("%s: %s, %s: %s\n%s", p.name, f.Impact, f.ID, f.Help, f.Nodes)
+			}
+		}
+		for _, p := range formPages {
+			c.visit(p.path)
+			c.do(chromedp.Click(chromedp.CSS(p.form)))
+			for _, f := range c.axe() {
+				t.Errorf("%s: %s, %s: %s\n%s", p.path, f.Impact, f.ID, f.Help, f.Nodes)
 			}
 		}
 		c.check(form.name)
