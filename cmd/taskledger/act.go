@@ -62,8 +62,8 @@ func newDeleteCommand(a *app) *cobra.Command {
 
   schedule    Its tasks stay.
   subscriber  Its place is forgotten.
-  limit       Both the limit of starts with this name and the limit of the kind's waiting tasks. No author and
-              no reason are recorded. taskledger limit NAME --concurrency none keeps the others.
+  limit       Both the limit of starts with this name and the limit of the kind's waiting tasks.
+              taskledger limit NAME --concurrency none keeps the others.
   token       A caller of the HTTP API or the console, by its id, the first column of taskledger show tokens. It is
               refused within 5 seconds. No reason is recorded.`,
 		Example: "  taskledger delete schedule nightly-report\n" +
@@ -93,9 +93,6 @@ func newActCommand(a *app, cmd *cobra.Command, acts ...act) *cobra.Command {
 		object, err := findObject(cmd, args[0])
 		if err != nil {
 			return err
-		}
-		if object == "limit" && by != (operator.Audit{}) {
-			return usagef("%s limit takes neither --actor nor --reason: it records none", cmd.CommandPath())
 		}
 		if object == "token" && by.Reason != "" {
 			return usagef("%s token takes no --reason: it records none", cmd.CommandPath())
@@ -161,13 +158,13 @@ func deleteSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name stri
 	return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "deleted subscriber %s\n", name) })
 }
 
-func deleteLimit(ctx context.Context, a *app, pool *pgxpool.Pool, name string, _ operator.Audit) error {
+func deleteLimit(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error {
 	var waiting, running bool
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
-		if waiting, err = ledger.RemoveLimit(ctx, tx, ledger.Kind(name)); err != nil {
+		if waiting, err = operator.RemoveWaitingLimit(ctx, tx, ledger.Kind(name), by); err != nil {
 			return err
 		}
-		running, err = ledger.RemoveStartLimit(ctx, tx, name)
+		running, err = operator.RemoveStartLimit(ctx, tx, name, by)
 		return err
 	})
 	if err != nil {

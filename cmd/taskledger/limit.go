@@ -16,6 +16,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -265,7 +266,9 @@ func (f *startFlags) removes() bool {
 }
 
 // set sets a limit of starts, or removes it if nothing of it is left. It returns the limit, or nil if it was removed.
-func (f *startFlags) set(ctx context.Context, tx pgx.Tx, name, actor string) (*ledger.StartLimit, error) {
+func (f *startFlags) set(
+	ctx context.Context, tx pgx.Tx, name string, by operator.Audit,
+) (*ledger.StartLimit, error) {
 	l, isKnown, err := ledger.FindStartLimit(ctx, tx, name)
 	if err != nil {
 		return nil, err
@@ -277,11 +280,11 @@ func (f *startFlags) set(ctx context.Context, tx pgx.Tx, name, actor string) (*l
 	}
 	if f.removes() && changed.MaxRunning == nil && changed.Rate == nil {
 		if isKnown {
-			_, err = ledger.RemoveStartLimit(ctx, tx, name)
+			_, err = operator.RemoveStartLimit(ctx, tx, name, by)
 		}
 		return nil, err
 	}
-	return &changed, ledger.SetStartLimit(ctx, tx, changed, actorOr(actor))
+	return &changed, operator.SetStartLimit(ctx, tx, changed, by)
 }
 
 // startText describes a limit of starts. l is nil if it was removed.
@@ -314,18 +317,20 @@ var flagsOfLimits = []string{"concurrency", "rate", "burst", "kinds", "per", "po
 func weightText(weight float64) string { return strconv.FormatFloat(weight, 'f', -1, 64) }
 
 // set sets or removes the weight, and prints it.
-func (f weightFlags) set(ctx context.Context, a *app, actor string) error {
+func (f weightFlags) set(ctx context.Context, a *app, by operator.Audit) error {
 	weight, err := strconv.ParseFloat(f.weight, 64)
 	if f.weight != "none" && err != nil {
 		return &ledger.InvalidError{Field: "weight", Value: f.weight, Rule: "must be a number, or none"}
 	}
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		if f.weight == "none" {
-			_, err = ledger.RemovePartitionWeight(ctx, pool, f.partition)
-			weight = 1
-		} else {
-			err = ledger.SetPartitionWeight(ctx, pool, f.partition, weight, actorOr(actor))
-		}
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
+			if f.weight == "none" {
+				_, err = operator.RemoveWeight(ctx, tx, f.partition, by)
+				weight = 1
+				return err
+			}
+			return operator.SetWeight(ctx, tx, f.partition, weight, by)
+		})
 		if err != nil {
 			return err
 		}
@@ -342,7 +347,8 @@ func newLimitCommand(a *app) *cobra.Command {
 	var l ledger.Limit
 	var starts startFlags
 	var weight weightFlags
-	var policy, actor string
+	var policy string
+	var by operator.Audit
 	cmd := &cobra.Command{
 		Use:   "limit [NAME] [MAX_WAITING]",
 		Short: "Limit how many tasks may run, start or wait, and set shares of partitions",
@@ -390,8 +396,9 @@ docs/overload.md.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			by.Actor = actorOr(by.Actor)
 			if weight.weight != "" {
-				return weight.set(cmd.Context(), a, actor)
+				return weight.set(cmd.Context(), a, by)
 			}
 			l.Kind, l.Policy = ledger.Kind(args[0]), ledger.OverloadPolicy(policy)
 			starts.isPer, starts.isBurst = cmd.Flags().Changed("per"), cmd.Flags().Changed("burst")
@@ -420,14 +427,14 @@ docs/overload.md.`,
 					if isWaiting {
 						answer.overloadLimit, text = overloadOf(l), fmt.Sprintf(
 							"at most %d tasks of kind %s may wait (%s)\n", l.MaxWaiting, l.Kind, l.Policy)
-						if err := ledger.SetLimit(ctx, tx, l, actorOr(actor)); err != nil {
+						if err := operator.SetWaitingLimit(ctx, tx, l, by); err != nil {
 							return err
 						}
 					}
 					if !starts.isGiven() {
 						return nil
 					}
-					set, err := starts.set(ctx, tx, args[0], actor)
+					set, err := starts.set(ctx, tx, args[0], by)
 					if err != nil {
 						return err
 					}
@@ -474,6 +481,7 @@ docs/overload.md.`,
 		"delay after which a rejected producer should retry, as a hint")
 	refuseZero(cmd.Flags(), "policy", "retry-after", "burst")
 	refuseZero(cmd.Flags(), "partition", "weight")
-	addActorFlag(cmd, &actor)
+	addActorFlag(cmd, &by.Actor)
+	addReasonFlag(cmd, &by.Reason)
 	return cmd
 }
