@@ -25,6 +25,7 @@ const (
 	oursNamed       = "taskledger, shared limit of 100"
 	oursRated       = "taskledger, rate of 100,000/s"
 	oursOrdered     = "taskledger, 10,000 order keys"
+	oursReplace     = "taskledger, IfExistsReplace"
 	oursLine        = "taskledger, line of 1,000"
 	oursLongLine    = "taskledger, line of 1,000,000"
 	oursTogether    = "taskledger, Together"
@@ -99,7 +100,9 @@ type contender struct {
 func measures() []measure {
 	return slices.Concat(
 		enqueueMeasures(),
-		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
+		[]measure{
+			bulkMeasure(), replaceMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure(),
+		},
 		everydayMeasures(),
 		[]measure{
 			subscribersMeasure(), subscriberMeasure(), priorityMeasure(), limitsMeasure(),
