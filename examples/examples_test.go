@@ -2,10 +2,12 @@ package examples_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,36 +22,72 @@ import (
 // patience bounds what normally takes milliseconds.
 const patience = time.Minute
 
-// The programs do what their comments promise: two workers and a subscriber, one of each is replaced, and each order
-// has one coupon and one mail.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(built.dir)
+	os.Exit(code)
+}
+
+// built are the programs, in one directory for all tests.
+var built struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// build builds all programs, once, and returns their directory.
+func build(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "taskledger-examples-"); built.err != nil {
+			return
+		}
+		if out, err := exec.Command("go", "build", "-o", built.dir, "./...").CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.dir
+}
+
+// The programs do what their comments promise, next to each other on one ledger.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
-	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./...").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	bin := build(t)
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	db := ledgertest.Pool(t, ledgertest.App, "subscriber")
+	db := ledgertest.Pool(t, ledgertest.App, "subscriber", "operator")
 	serve(t, ledgertest.As(t, db, "relay"), server.URL())
-	programs := programs{t: t, bin: bin, env: append(os.Environ(),
-		"DATABASE_URL="+db.Config().ConnString(), "NATS_URL="+server.URL())}
+	env := append(os.Environ(), "DATABASE_URL="+db.Config().ConnString(), "NATS_URL="+server.URL())
+	for name, test := range map[string]func(programs, *pgxpool.Pool){
+		"orders": testOrders, "campaign": testCampaign, "partner": testPartner, "points": testPoints,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(programs{t: t, bin: bin, env: env}, db)
+		})
+	}
+}
 
-	programs.wait(programs.start("orders", "place", "A-1", "A-2"))
-	first, second := programs.start("orders", "work"), programs.start("orders", "work")
-	subscriber := programs.start("subscriber")
-	await(t, db, "A-1 A-2", "mails")
-	programs.stop(first)
-	programs.stop(subscriber)
-	subscriber = programs.start("subscriber")
-	programs.wait(programs.start("orders", "place", "A-1", "A-3")) // A-1 once more
-	await(t, db, "A-1 A-2 A-3", "mails")
-	await(t, db, "A-1 A-2 A-3", "coupons")
-	programs.stop(second)
-	programs.stop(subscriber)
+// Two workers and a subscriber, one of each is replaced, and each order has one coupon and one mail.
+func testOrders(p programs, db *pgxpool.Pool) {
+	p.wait(p.start("orders", "place", "A-1", "A-2"))
+	first, second := p.start("orders", "work"), p.start("orders", "work")
+	subscriber := p.start("subscriber")
+	await(p.t, db, "A-1 A-2", "mails")
+	p.stop(first)
+	p.stop(subscriber)
+	subscriber = p.start("subscriber")
+	p.wait(p.start("orders", "place", "A-1", "A-3")) // A-1 once more
+	await(p.t, db, "A-1 A-2 A-3", "mails")
+	await(p.t, db, "A-1 A-2 A-3", "coupons")
+	p.stop(second)
+	p.stop(subscriber)
 }
 
 // serve runs the services until the test ends.

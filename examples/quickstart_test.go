@@ -21,8 +21,14 @@ import (
 // quickstart starts the program with these variables, and returns it with its log.
 func quickstart(t *testing.T, bin string, variables ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
-	cmd := exec.Command(bin)
-	cmd.Env = append(os.Environ(), variables...)
+	return logged(t, append(os.Environ(), variables...), bin)
+}
+
+// logged starts a program in an environment, and returns it with its log.
+func logged(t *testing.T, env []string, bin string, args ...string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	cmd := exec.Command(bin, args...)
+	cmd.Env = env
 	log, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +59,7 @@ func awaitLine(t *testing.T, log *bufio.Reader, text string) {
 // warning.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
-	bin := buildQuickstart(t)
+	bin := filepath.Join(build(t), "quickstart")
 	data, err := os.MkdirTemp("", "taskledger-quickstart-") // the user of PostgreSQL cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +92,7 @@ func TestQuickstart(t *testing.T) {
 // Two processes share a database. If one is killed, the other one takes over the services.
 func TestQuickstartIsKilled(t *testing.T) {
 	t.Parallel()
-	bin := buildQuickstart(t)
+	bin := filepath.Join(build(t), "quickstart")
 	db := ledgertest.Pool(t, ledgertest.Owner)
 	variables := []string{"DATABASE_URL=" + db.Config().ConnString(), "NATS_URL=", "TASKLEDGER_ROLE=",
 		"TASKLEDGER_DATA=" + t.TempDir()}
@@ -107,16 +113,6 @@ func TestQuickstartIsKilled(t *testing.T) {
 func awaitCoupons(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	awaitRow(t, db, `select from coupons having count(*) = 2 and count(distinct order_id) = 2`)
-}
-
-func buildQuickstart(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "quickstart")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./quickstart")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return bin
 }
 
 // interrupt interrupts the program, which must end without an error or a warning.

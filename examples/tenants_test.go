@@ -3,8 +3,6 @@ package examples_test
 import (
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,11 +14,6 @@ import (
 // database alone.
 func TestTenants(t *testing.T) {
 	t.Parallel()
-	bin := filepath.Join(t.TempDir(), "tenants")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./tenants")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir(), Accounts: `accounts {
 		acme: { jetstream: enabled, users: [{user: acme, password: one}] }
 		globex: { jetstream: enabled, users: [{user: globex, password: two}] }
@@ -37,7 +30,7 @@ func TestTenants(t *testing.T) {
 	acme, globex := ledgertest.Pool(t), ledgertest.Pool(t)
 	serve(t, ledgertest.As(t, acme, "relay"), "nats://acme:one@"+host)
 	serve(t, ledgertest.As(t, globex, "relay"), "nats://globex:two@"+host)
-	p := programs{t: t, bin: filepath.Dir(bin), env: append(os.Environ(), "NATS_URL=",
+	p := programs{t: t, bin: build(t), env: append(os.Environ(), "NATS_URL=",
 		"TENANTS=acme="+acme.Config().ConnString()+",nats://acme:one@"+host+
 			" globex="+globex.Config().ConnString()+",nats://globex:two@"+host)}
 	worker := p.start("tenants", "work")

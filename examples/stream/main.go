@@ -50,7 +50,7 @@ func main() {
 		if err := json.Unmarshal(m.Data(), &data); err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(key, task.Get("version"), data.Result.Mail)
+		_, _ = fmt.Fprintln(os.Stdout, key, task.Get("version"), data.Result.Mail)
 		if err := m.Ack(); err != nil { // after the effect
 			log.Fatal(err)
 		}

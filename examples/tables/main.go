@@ -54,6 +54,7 @@ var couponsPerDay = outbox.Subscription{
 					    on conflict (campaign, day)
 					    do update set sent = per_day.sent + 1, cents = per_day.cents + excluded.cents`,
 					string(e.BizID), e.RecordedAt.UTC().Format(time.DateOnly), data.Result.Cents)
+			default: // they do not count
 			}
 		}
 		return tx.SendBatch(ctx, &statements).Close()

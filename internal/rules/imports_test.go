@@ -479,6 +479,18 @@ var rules = []rule{
 		reason: "an example imports what a program of users may",
 	},
 	{
+		pkg: "/examples/campaign", may: []string{module, "/ledger", "/ledger/periodic", "/workers", pgx},
+		reason: "an example imports what a program of users may",
+	},
+	{
+		pkg: "/examples/partner", may: []string{module, "/ledger", "/workers"},
+		reason: "an example imports what a program of users may",
+	},
+	{
+		pkg: "/examples/points", may: []string{module, "/ledger", "/workers", pgx, xSync},
+		reason: "an example imports what a program of users may",
+	},
+	{
 		pkg: "/examples/tenants", may: []string{module, "/ledger", "/workers", pgx, xSync},
 		reason: "an example imports what a program of users may",
 	},
