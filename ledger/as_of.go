@@ -66,11 +66,11 @@ func (m Moment) orPresent(ctx context.Context, db DB) (Moment, error) {
 
 // PastFilter selects tasks as they were at a moment. The zero value selects all tasks now.
 type PastFilter struct {
-	Moment Moment  // Default: the present.
-	Kind   Kind    // Default: all kinds.
-	States []State // Default: all states.
-	After  Key     // Only tasks with a higher key. Default: all.
-	Limit  int     // Default: no limit, which reads all tasks in one statement.
+	Moment     Moment  // Default: the present.
+	Kind       Kind    // Default: all kinds.
+	States     []State // Default: all states.
+	StartAfter Key     // Only tasks with a higher key. Default: all.
+	Limit      int     // Default: no limit, which reads all tasks in one statement.
 }
 
 // Validate returns nil, or an [*InvalidError] that names the invalid field.
@@ -86,7 +86,7 @@ func (f PastFilter) Validate() error {
 	if f.Limit < 0 {
 		return &InvalidError{Field: "limit", Value: fmt.Sprint(f.Limit), Rule: "must not be negative"}
 	}
-	return f.After.ValidateStored()
+	return f.StartAfter.ValidateStored()
 }
 
 // stateNames lists the states.
@@ -150,8 +150,8 @@ func (f *PastFilter) list(ctx context.Context, db DB, yield func(PastTask) bool)
 
 // all reads all tasks in one statement.
 func (f *PastFilter) all(ctx context.Context, db DB, yield func(PastTask) bool) error {
-	args := append(f.Moment.passedArgs(), int64(f.Moment.top), string(f.Kind), f.stateArg(), string(f.After.Kind),
-		string(f.After.BizID))
+	args := append(f.Moment.passedArgs(), int64(f.Moment.top), string(f.Kind), f.stateArg(), string(f.StartAfter.Kind),
+		string(f.StartAfter.BizID))
 	rows, err := db.Query(ctx, tasksAsOfSQL, args...)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ const headsPage = 1_000
 
 // page reads the next tasks, moves f after them, and reports whether there may be others.
 func (f *PastFilter) page(ctx context.Context, db DB) (tasks []PastTask, more bool, err error) {
-	after, last := f.After, string(f.Kind)
+	after, last := f.StartAfter, string(f.Kind)
 	switch {
 	case f.Kind == "":
 		last = "\U0010ffff" // higher than each kind
@@ -198,7 +198,7 @@ func (f *PastFilter) page(ctx context.Context, db DB) (tasks []PastTask, more bo
 		if err != nil {
 			return nil, false, err
 		}
-		if f.After = e.Key; matches {
+		if f.StartAfter = e.Key; matches {
 			tasks = append(tasks, PastTask{e.Key, e.Type.State(), e.Version, e.Attempt, e.RecordedAt})
 		}
 	}

@@ -73,7 +73,7 @@ func TestStatesAsOf(t *testing.T) {
 							t.Fatal(err)
 						}
 						got = append(got, fmt.Sprint(e.Key, e.Version, e.State))
-						tasks.After, more = e.Key, limit > 0
+						tasks.StartAfter, more = e.Key, limit > 0
 					}
 				}
 				if diff := cmp.Diff(want, got); diff != "" {

@@ -74,7 +74,7 @@ func ReadBack(ctx context.Context, db DB, r Range, o BackOptions) (all []Event, 
 			if err != nil {
 				return nil, 0, pgerr.Explain("newest events", err)
 			}
-			if e.Position <= r.After {
+			if e.Position <= r.StartAfter {
 				return all, 0, nil
 			}
 			before = int64(e.Position)
@@ -95,7 +95,7 @@ func ReadBack(ctx context.Context, db DB, r Range, o BackOptions) (all []Event, 
 
 // Matches reports whether an event matches the filters of r. It ignores the moments of r.
 func (r Range) Matches(e Event) bool {
-	return e.Position > r.After && (len(r.Kinds) == 0 || slices.Contains(r.Kinds, e.Kind)) &&
+	return e.Position > r.StartAfter && (len(r.Kinds) == 0 || slices.Contains(r.Kinds, e.Kind)) &&
 		(len(r.Types) == 0 || slices.Contains(r.Types, e.Type)) &&
 		(r.Actor == "" || e.Actor == r.Actor) && strings.HasPrefix(e.Key.String(), r.Prefix)
 }
@@ -122,7 +122,7 @@ func Stats(ctx context.Context, db DB, r Range) ([]EventStat, error) {
 	}
 	args := []any{r.From.seen, pgquery.Optional(r.From.until), int64(r.From.after),
 		r.To.seen, r.To.until, int64(r.To.after), int64(r.To.top)}
-	args = append(append(args, r.filterArgs()...), int64(r.After))
+	args = append(append(args, r.filterArgs()...), int64(r.StartAfter))
 	rows, err := db.Query(ctx, statsSQL, args...)
 	if err != nil {
 		return nil, pgerr.Explain("stats", err)

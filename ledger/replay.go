@@ -28,7 +28,7 @@ type Range struct {
 	To   Moment // Default: the present when the call begins.
 
 	// After continues a read of the same range: only events with a higher position. Default: all.
-	After Position
+	StartAfter Position
 
 	Kinds  []Kind      // Default: all kinds.
 	Types  []EventType // Default: all types.
@@ -57,8 +57,8 @@ func (r Range) Validate() error {
 	if err := checkStorable("prefix", r.Prefix); err != nil {
 		return err
 	}
-	if r.After < 0 {
-		return &InvalidError{Field: "after", Value: fmt.Sprint(r.After), Rule: "must not be negative"}
+	if r.StartAfter < 0 {
+		return &InvalidError{Field: "after", Value: fmt.Sprint(r.StartAfter), Rule: "must not be negative"}
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ var errStandby = fmt.Errorf("%w: the database is a standby: connect to the prima
 func (r *replay) args() []any {
 	from, to := r.r.From, r.r.To
 	args := []any{from.seen, int64(from.seenTop), from.seenBound, pgquery.Optional(from.until), int64(from.after),
-		to.seen, to.until, int64(to.top), int64(to.after), int64(r.r.After), int64(r.limit)}
+		to.seen, to.until, int64(to.top), int64(to.after), int64(r.r.StartAfter), int64(r.limit)}
 	return append(args, r.r.filterArgs()...)
 }
 
@@ -205,7 +205,7 @@ func (r *replay) read(ctx context.Context) error {
 			r.events, r.ids = append(r.events, e), append(r.ids, login)
 			size += len(e.Data) + len(e.Meta)
 		}
-		r.r.After = e.Position
+		r.r.StartAfter = e.Position
 		if isEnd || size > replayPageBytes {
 			r.isDone = false
 			break

@@ -30,7 +30,7 @@ func TestReplayOfAPrefix(t *testing.T) {
 	prefixes := []string{"k", "k.", "k/", "k/a", "k/a/", "k/\U0010ffff", "k/a\U0010ffff", "k/\uD7FF", "k/%", "none/"}
 	for _, prefix := range prefixes {
 		for _, after := range []ledger.Position{0, all[len(all)/2].Position} {
-			r := ledger.Range{Prefix: prefix, After: after}
+			r := ledger.Range{Prefix: prefix, StartAfter: after}
 			var want []ledger.Position
 			for _, e := range all {
 				if r.Matches(e) {

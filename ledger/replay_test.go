@@ -165,7 +165,7 @@ func TestReplayFilters(t *testing.T) {
 			want: []ledger.Position{1, 4},
 		},
 		"no wildcard": {r: ledger.Range{Prefix: "a%"}},
-		"after":       {r: ledger.Range{After: 13}, want: []ledger.Position{14, 15}},
+		"after":       {r: ledger.Range{StartAfter: 13}, want: []ledger.Position{14, 15}},
 	} {
 		got := replayed(t, pool, test.r)
 		if diff := cmp.Diff(test.want, got); diff != "" {
@@ -195,7 +195,7 @@ func TestReplayFilters(t *testing.T) {
 			t.Errorf("%s: stats %v, %v", name, stats, err)
 		}
 		for i, p := range got {
-			test.r.After = p
+			test.r.StartAfter = p
 			if diff := cmp.Diff(got[i+1:], replayed(t, pool, test.r), cmpNil); diff != "" {
 				t.Errorf("%s, continued after %d (-want +got):\n%s", name, p, diff)
 			}
@@ -206,7 +206,7 @@ func TestReplayFilters(t *testing.T) {
 		"invalid kind: must not be empty":                {Kinds: []ledger.Kind{""}},
 		"invalid prefix":                                 {Prefix: "\x00"},
 		"invalid actor":                                  {Actor: "\xff"},
-		"invalid after":                                  {After: -1},
+		"invalid after":                                  {StartAfter: -1},
 	} {
 		for _, err := range ledger.Events(t.Context(), pool, r) {
 			wantText(t, err, want)

@@ -214,7 +214,7 @@ func (r *replaying) resume(newest *jetstream.RawStreamMsg) error {
 		return &replay.SubjectError{Subject: r.config.Subject}
 	}
 	r.done.Events, r.done.Earlier, r.done.Position = count, count, ledger.Position(position)
-	r.config.Range.After = max(r.config.Range.After, r.done.Position)
+	r.config.Range.StartAfter = max(r.config.Range.StartAfter, r.done.Position)
 	return nil
 }
 

@@ -82,7 +82,7 @@ func ExampleReadTasks() {
 		if next == 0 {
 			break
 		}
-		filter.After = next
+		filter.StartAfter = next
 	}
 	// Output:
 	// coupon.send/A-3 dead no such customer

@@ -33,10 +33,10 @@ var (
 
 // Filter selects tasks for [ReadTasks]. The zero value selects all.
 type Filter struct {
-	Kind  ledger.Kind     // Default: all kinds.
-	State ledger.State    // Default: all states.
-	Limit int             // Default: 50. At most MaxList.
-	After ledger.Position // continues after an earlier call: its result next
+	Kind       ledger.Kind     // Default: all kinds.
+	State      ledger.State    // Default: all states.
+	Limit      int             // Default: 50. At most MaxList.
+	StartAfter ledger.Position // continues after an earlier call: its result next
 
 	Prefix string    // the beginning of the biz_id. Default: all.
 	Actor  string    // of the first event. Default: all.
@@ -93,8 +93,8 @@ func (f Filter) validate() error {
 	case len(f.OrderKey) > maxTag || !utf8.ValidString(f.OrderKey) || strings.ContainsRune(f.OrderKey, 0):
 		return &ledger.InvalidError{Field: "order_key", Value: f.OrderKey,
 			Rule: fmt.Sprintf("must be UTF-8 without NUL, at most %d bytes", maxTag)}
-	case f.After < 0:
-		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
+	case f.StartAfter < 0:
+		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.StartAfter)), Rule: "must be a position"}
 	}
 	return nil
 }
@@ -129,10 +129,10 @@ func states() (all []string) {
 	return slices.Compact(all)
 }
 
-// ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the Filter.After with which
-// to continue, or 0 at the end. A call reads a bounded part of the ledger; with From or To, the part between the tasks
-// of their minutes. So it may return fewer tasks than the limit, even an empty slice, although there are more. Tasks
-// that are not projected yet are left out, see [WaitFor].
+// ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the Filter.StartAfter with
+// which to continue, or 0 at the end. A call reads a bounded part of the ledger; with From or To, the part between the
+// tasks of their minutes. So it may return fewer tasks than the limit, even an empty slice, although there are more.
+// Tasks that are not projected yet are left out, see [WaitFor].
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
@@ -144,8 +144,8 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
 	if f.Limit == 0 {
 		f.Limit = 50
 	}
-	if f.After == 0 {
-		f.After = math.MaxInt64
+	if f.StartAfter == 0 {
+		f.StartAfter = math.MaxInt64
 	}
 	if f.Walk == 0 {
 		f.Walk = maxWalk
@@ -190,7 +190,7 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
 
 // args returns the parameters that all statements have.
 func (f Filter) args(tag string) []any {
-	return []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit), f.Prefix, f.Actor, tag, f.Error,
+	return []any{string(f.Kind), string(f.State), int64(f.StartAfter), int64(f.Limit), f.Prefix, f.Actor, tag, f.Error,
 		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn), f.Partition, f.Worker}
 }
 
@@ -200,7 +200,7 @@ func (f *Filter) narrow(ctx context.Context, db ledger.DB) (after ledger.Positio
 	var before int64
 	args := []any{optionalTime(f.From.Truncate(time.Minute)), optionalTime(f.To), int64(maxMinutes)}
 	_, err = pgquery.Row(ctx, db, listBetweenSQL, args, (*int64)(&after), &before)
-	f.After = min(f.After, ledger.Position(before))
+	f.StartAfter = min(f.StartAfter, ledger.Position(before))
 	return after, pgerr.Explain("read tasks", err)
 }
 

@@ -50,7 +50,7 @@ func listAll(t *testing.T, db ledger.DB, f projector.Filter) (ids []string, call
 		for _, task := range tasks {
 			ids = append(ids, string(task.BizID))
 		}
-		isMore, f.After = next != 0, next
+		isMore, f.StartAfter = next != 0, next
 	}
 	return ids, calls
 }

@@ -38,7 +38,7 @@ func (f Filter) readLine(ctx context.Context, db ledger.DB) (
 		if place == 0 || len(found) == limit || left == 0 {
 			return found, place, nil
 		}
-		f.After = place
+		f.StartAfter = place
 	}
 }
 

@@ -39,7 +39,7 @@ func inLine(t *testing.T, db *pgxpool.Pool, f projector.Filter) (ids []string) {
 		for _, task := range tasks {
 			ids = append(ids, strings.TrimSpace(string(task.BizID)+" "+task.OrderKey))
 		}
-		if f.After = next; next == 0 {
+		if f.StartAfter = next; next == 0 {
 			return ids
 		}
 	}

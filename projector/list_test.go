@@ -83,7 +83,7 @@ func TestList(t *testing.T) {
 				if next == 0 {
 					break
 				}
-				f.After = next
+				f.StartAfter = next
 			}
 			if diff := cmp.Diff(want, have); diff != "" {
 				t.Errorf("%+v, %d at a time (-want +have):\n%s", f, limit, diff)
@@ -109,7 +109,7 @@ func TestListGoesOnWhereItFoundNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		found = append(found, tasks...)
-		if f.After = next; next == 0 {
+		if f.StartAfter = next; next == 0 {
 			break
 		}
 	}
@@ -125,7 +125,7 @@ func TestListRefusesBadFilters(t *testing.T) {
 		"kind":  {Kind: "a\x00b"},
 		"state": {State: "lost"},
 		"limit": {Limit: projector.MaxList + 1},
-		"after": {After: -1},
+		"after": {StartAfter: -1},
 	} {
 		_, _, err := projector.ReadTasks(t.Context(), pool, f)
 		var invalid *ledger.InvalidError
@@ -192,7 +192,7 @@ func TestListBesideNewEvents(t *testing.T) {
 			for _, task := range tasks {
 				got = append(got, task.BizID)
 			}
-			isMore, f.After = next != 0, next
+			isMore, f.StartAfter = next != 0, next
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", f, diff)

@@ -67,7 +67,7 @@ func TestEveryQueryMode(t *testing.T) {
 			project(t, pool)
 			check(t, pool)
 			if _, _, err := projector.ReadTasks(t.Context(), pool,
-				projector.Filter{Kind: "a", State: ledger.StateDead, After: 99}); err != nil {
+				projector.Filter{Kind: "a", State: ledger.StateDead, StartAfter: 99}); err != nil {
 				t.Error(err)
 			}
 			tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{Kind: "a"})

@@ -36,7 +36,7 @@ func listed(tb testing.TB, pool *pgxpool.Pool, f projector.Filter) (ids []ledger
 		for _, task := range tasks {
 			ids = append(ids, task.BizID)
 		}
-		if f.After = next; next == 0 {
+		if f.StartAfter = next; next == 0 {
 			return ids
 		}
 	}

@@ -117,7 +117,7 @@ func (c *Client) Tasks(ctx context.Context, f *TaskFilter) (page List[ledger.Lis
 	if f != nil {
 		for name, value := range map[string]string{
 			"kind": string(f.Kind), "state": string(f.State), "tag": f.Tag, "partition": f.Partition,
-			"order_key": f.OrderKey, "after": f.After,
+			"order_key": f.OrderKey, "after": f.StartAfter,
 		} {
 			if value != "" {
 				query.Set(name, value)

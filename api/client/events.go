@@ -23,7 +23,7 @@ import (
 type EventOptions struct {
 	// After is the position of an event: the stream begins after it. 0 is the beginning of the ledger. Default: the
 	// stream begins with the events that are committed after it was opened.
-	After *ledger.Position
+	StartAfter *ledger.Position
 	// Kinds are kinds, or the beginnings of kinds as in coupon.*. Default: all.
 	Kinds []string
 	// Types are types of events. Default: all.
@@ -51,8 +51,8 @@ func (c *Client) Events(ctx context.Context, o *EventOptions) iter.Seq2[ledger.E
 		if s.options.Silence <= 0 {
 			s.options.Silence = 45 * time.Second
 		}
-		if o.After != nil {
-			s.last = strconv.FormatInt(int64(*o.After), 10)
+		if o.StartAfter != nil {
+			s.last = strconv.FormatInt(int64(*o.StartAfter), 10)
 		}
 		for failures := 0; ; failures++ {
 			s.isAlive = false

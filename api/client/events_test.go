@@ -101,7 +101,7 @@ func TestEventsAreResumed(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	o := &client.EventOptions{After: new(ledger.Position(0)), Kinds: []string{"coupon.*"},
+	o := &client.EventOptions{StartAfter: new(ledger.Position(0)), Kinds: []string{"coupon.*"},
 		Types: []ledger.EventType{ledger.EventEnqueued}}
 	var order []string
 	seen := map[string]bool{}
@@ -176,7 +176,7 @@ func TestEventsEnd(t *testing.T) {
 	defer cancel()
 	enqueue(t, db, "coupon.send", 1)
 	var last error
-	o := &client.EventOptions{After: new(ledger.Position(0)), Silence: 2 * time.Second}
+	o := &client.EventOptions{StartAfter: new(ledger.Position(0)), Silence: 2 * time.Second}
 	for e, err := range c.Events(ctx, o) {
 		if last = err; err == nil && e.BizID == "1" {
 			cancel()
@@ -186,7 +186,7 @@ func TestEventsEnd(t *testing.T) {
 		t.Errorf("ended with %v after %d connections", last, connections.Load())
 	}
 	var p *client.Problem
-	for _, err := range c.Events(t.Context(), &client.EventOptions{After: new(ledger.Position(1 << 40))}) {
+	for _, err := range c.Events(t.Context(), &client.EventOptions{StartAfter: new(ledger.Position(1 << 40))}) {
 		last = err
 	}
 	if !errors.As(last, &p) || p.Code != "invalid" || !strings.Contains(p.Cure, "position") {

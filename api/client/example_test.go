@@ -71,7 +71,7 @@ func ExampleClient_Events() {
 	}
 
 	var stored ledger.Position // 0: from the beginning
-	for e, err := range c.Events(ctx, &client.EventOptions{After: &stored, Kinds: []string{"coupon.*"}}) {
+	for e, err := range c.Events(ctx, &client.EventOptions{StartAfter: &stored, Kinds: []string{"coupon.*"}}) {
 		if err != nil {
 			panic(err)
 		}

@@ -85,7 +85,7 @@ func TestTasksByTag(t *testing.T) {
 			for _, task := range page.Items {
 				have = append(have, task.BizID)
 			}
-			if test.filter.After = page.Next; page.Next == "" {
+			if test.filter.StartAfter = page.Next; page.Next == "" {
 				break
 			}
 		}

@@ -56,13 +56,13 @@ type List[T any] struct {
 
 // TaskFilter selects the tasks of [Client.Tasks].
 type TaskFilter struct {
-	Kind      ledger.Kind  // Default: all kinds of the caller.
-	State     ledger.State // Default: all states.
-	Tag       string       // one of the tags of the task. Default: all tasks.
-	Partition string       // Default: all partitions.
-	OrderKey  string       // the tasks of a line, the last one first. Default: all tasks.
-	After     string       // List.Next of the previous page. Default: the last task that was enqueued.
-	Limit     int          // maximum number of tasks, at most 1000. Default: 100.
+	Kind       ledger.Kind  // Default: all kinds of the caller.
+	State      ledger.State // Default: all states.
+	Tag        string       // one of the tags of the task. Default: all tasks.
+	Partition  string       // Default: all partitions.
+	OrderKey   string       // the tasks of a line, the last one first. Default: all tasks.
+	StartAfter string       // List.Next of the previous page. Default: the last task that was enqueued.
+	Limit      int          // maximum number of tasks, at most 1000. Default: 100.
 }
 
 // Problem is the answer to a request that failed, in the form of RFC 9457. It is an error.

@@ -179,10 +179,10 @@ func listEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error 
 	if err != nil {
 		return err
 	}
-	r.After = ledger.Position(f.after)
+	r.StartAfter = ledger.Position(f.after)
 	list := listedEvents{Events: []ledger.Event{}}
 	shown := 0
-	last := r.After
+	last := r.StartAfter
 	for e, err := range ledger.Events(ctx, db, r) {
 		if err != nil {
 			return err

@@ -226,7 +226,7 @@ func showHelpOf(cmd *cobra.Command, s showObject) {
 func (f showFlags) filter(after ledger.Position) projector.Filter {
 	now := time.Now()
 	return projector.Filter{
-		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Limit: f.limit, After: after,
+		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Limit: f.limit, StartAfter: after,
 		Prefix: f.prefix, Actor: f.actor, Tag: f.tag, Partition: f.partition, OrderKey: f.orderKey,
 		Error: f.err, From: f.since.at(now), To: f.until.at(now),
 		IsWithoutOwn: !f.all && f.kind == "",

@@ -116,7 +116,7 @@ func listStates(ctx context.Context, a *app, db ledger.DB, f stateFlags, moment 
 		filter.States = append(filter.States, ledger.State(s))
 	}
 	var err error
-	if filter.After, err = parseTaskPlace(f.after); err != nil {
+	if filter.StartAfter, err = parseTaskPlace(f.after); err != nil {
 		return err
 	}
 	list := listedStates{AsOf: moment, Tasks: []ledger.PastTask{}}
