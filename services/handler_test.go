@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/services"
 )
@@ -61,6 +64,51 @@ func TestHandlerWithoutServices(t *testing.T) {
 	}
 	if err := handler.PushTasks(t.Context(), []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "WorkDB") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A handler gives out work if it has connections for that.
+func TestHandlerGivesWork(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, "api", "reader", "worker", "operator")
+	broker, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = broker.Close() })
+	nc, err := nats.Connect(broker.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	_, token, err := services.CreateToken(t.Context(), db, services.TokenOptions{Name: "mailer", Role: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		config services.HandlerConfig
+		want   string
+	}{
+		{
+			config: services.HandlerConfig{DB: db, WorkDB: ledgertest.As(t, db, "worker"), WorkNATS: nc},
+			want:   `"tasks":[]`,
+		},
+		{config: services.HandlerConfig{DB: db}, want: "this server gives out no work"},
+	} {
+		handler, err := services.NewHandler(test.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "/v1/work", strings.NewReader(
+			`{"worker": "w", "session": "0123456789abcdef", "kinds": ["mail.send"], "limit": 1, "wait": 0}`))
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", "application/json")
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, r)
+		if !strings.Contains(answer.Body.String(), test.want) {
+			t.Errorf("%d %s, want %s", answer.Code, answer.Body, test.want)
+		}
+		handler.Drain()
 	}
 }
 

@@ -174,6 +174,21 @@ func TestPushAcceptedForTooLong(t *testing.T) {
 	}
 }
 
+// A server that does not answer in time has failed.
+func TestPushWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	isOver := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-isOver }))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(isOver) })
+	s.pushTo("a.pushed", server.URL, func(p *webhooks.Push) { p.Timeout = settings.Duration(300 * time.Millisecond) })
+	s.enqueue("a.pushed/1", `1`)
+	if task := s.awaitState("a.pushed/1", ledger.StateRetrying); !strings.Contains(task.Error, "within 300ms") {
+		t.Errorf("error %q", task.Error)
+	}
+}
+
 // A server that has answered 410 gets no further task until an operator resumes the kind.
 func TestPushToAServerThatIsGone(t *testing.T) {
 	t.Parallel()

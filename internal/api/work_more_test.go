@@ -381,8 +381,11 @@ func TestWorkNextToGo(t *testing.T) {
 		t.Logf("%s: %.0f tasks a second, commit to handler p50 %s p99 %s", name, rates[name], latencies[name],
 			percentile(durations, 0.99))
 	}
-	t.Logf("over HTTP: %.2f of the rate, %.1f times the p50", rates["http"]/rates["go"],
-		float64(latencies["http"])/float64(latencies["go"]))
+	rate, p50 := rates["http"]/rates["go"], float64(latencies["http"])/float64(latencies["go"])
+	t.Logf("over HTTP: %.2f of the rate, %.1f times the p50", rate, p50)
+	if *workTasks > 400 && (rate < 0.3 || p50 > 3) {
+		t.Error("want at least 0.3 of the rate, and at most 3 times the p50")
+	}
 }
 
 // The first call of docs/work-over-http.md works as printed.

@@ -106,6 +106,9 @@ func (c *Client) Exchange(
 		var failed *url.Error // its text contains the URL
 		if errors.As(err, &failed) {
 			err = failed.Err
+			if failed.Timeout() && ctx.Err() == nil {
+				err = fmt.Errorf("no answer within %s: %w", c.http.Timeout, err)
+			}
 		}
 		return Reply{}, fmt.Errorf("post: %w", err)
 	}
