@@ -142,6 +142,7 @@ var conditionTests = map[health.Name]conditionTest{
 			c.Thresholds = map[health.Name]time.Duration{health.SubscriberBehind: time.Millisecond}
 		},
 		text:  "behind and is paused; events it has not processed: 1; the threshold is 1ms",
+		cure:  "resume it: taskledger resume subscriber mails",
 		about: "mails", isSince: true,
 	},
 	health.WebhookStopped: {

@@ -35,12 +35,13 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) error {
 		if s.IsCapped {
 			events = "more than " + events
 		}
-		state := ""
+		state, cure := "", "" // of the definition
 		if s.IsPaused {
-			state = " and is paused"
+			state, cure = " and is paused", "resume it: taskledger resume subscriber "+printable.Text(s.Name)
 		}
 		r.add(Condition{
 			Name: SubscriberBehind, About: s.Name, Since: s.OldestAt, Threshold: c.Thresholds[SubscriberBehind],
+			Cure: cure,
 			Text: fmt.Sprintf("subscriber %s is %s behind%s; events it has not processed: %s; the threshold is %s",
 				s.Name, printable.Age(age), state, events, printable.Duration(c.Thresholds[SubscriberBehind])),
 		})
