@@ -18,7 +18,7 @@ import (
 // A campaign gives each customer one coupon. Two workers share its tasks.
 func testCampaign(p programs, db *pgxpool.Pool) {
 	first, second := p.start("campaign", "work"), p.start("campaign", "work")
-	awaitRow(p.t, db, `insert into customers values ('ada'), ('bob'), ('eve')`)
+	p.wait(p.start("campaign", "join", "ada", "bob", "eve"))
 	awaitRow(p.t, db, `select from taskledger.workers where detail::text like '%campaign.coupon%' having count(*) = 2`)
 	p.wait(p.start("campaign", "now"))
 	awaitRow(p.t, db, `select from campaign_coupons having count(*) = 3 and count(distinct customer) = 3`)

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,6 +32,7 @@ func TestReadmeCommands(t *testing.T) {
 	own := shell{t: t, env: env}
 	own.run(blocks[0])
 	own.run(blocks[1])
+	own.runTutorial()
 	own.stop()
 
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -115,6 +118,47 @@ func (s *shell) run(lines []string) {
 			if out, err := s.command(line).CombinedOutput(); err != nil {
 				s.t.Fatalf("%s: %v\n%s", line, err, out)
 			}
+		}
+	}
+}
+
+// runTutorial runs all blocks of docs/tutorial.md in one shell, while serve runs.
+func (s *shell) runTutorial() {
+	s.t.Helper()
+	doc, err := os.ReadFile("../../docs/tutorial.md")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	script := "set -e\n"
+	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(doc), -1) {
+		script += m[1]
+	}
+	partner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_ = partner.Close() // its port is free now
+	cmd := s.command(strings.ReplaceAll(script, "127.0.0.1:9090", partner.Addr().String()))
+	// The programs of the last blocks run on: they keep neither the test's pipes open nor run longer than the test.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := os.Create(filepath.Join(s.t.TempDir(), "out"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	text, _ := os.ReadFile(out.Name())
+	if err != nil {
+		s.t.Fatalf("docs/tutorial.md: %v\n%s", err, text)
+	}
+	for _, want := range []string{
+		"It does not begin because no live worker handles the kind", "order A-1: the task is new: false",
+		"exit code 9", "the partner is back", "weekly-coupons  campaign.start",
+	} {
+		if !strings.Contains(string(text), want) || !strings.Contains(string(doc), want) {
+			s.t.Errorf("docs/tutorial.md or its output does not contain %q:\n%s", want, text)
 		}
 	}
 }

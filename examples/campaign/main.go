@@ -1,9 +1,10 @@
 // Command campaign sends each customer one coupon every Monday at nine, at most 600 a minute over all workers, after
-// all other mail. DATABASE_URL is the address of a login with the roles producer, worker and operator that may create
-// tables.
+// all other mail. DATABASE_URL is the address of a login with the roles producer, worker, operator and subscriber
+// that may create tables.
 //
-//	campaign work    sets the schedule and the limit, and works until it is interrupted
-//	campaign now     sends the coupons of an extra campaign now
+//	campaign work            sets the schedule and the limit, and works until it is interrupted
+//	campaign join ada bob    adds customers
+//	campaign now             begins an extra campaign, and waits until its coupons are enqueued
 package main
 
 import (
@@ -52,11 +53,28 @@ func run(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "work":
 		return work(ctx, client)
+	case len(args) > 1 && args[0] == "join":
+		return join(ctx, client, args[1:])
 	case len(args) == 1 && args[0] == "now":
-		_, err := periodic.RunNow(ctx, client.DB, "weekly-coupons", "campaign", "an extra campaign")
+		return now(ctx, client)
+	}
+	return errors.New("usage: campaign work | campaign join CUSTOMER... | campaign now")
+}
+
+func join(ctx context.Context, client *taskledger.Client, customers []string) error {
+	if _, err := client.DB.Exec(ctx, tables); err != nil {
 		return err
 	}
-	return errors.New("usage: campaign work | campaign now")
+	_, err := client.DB.Exec(ctx, `insert into customers select unnest($1::text[]) on conflict do nothing`, customers)
+	return err
+}
+
+func now(ctx context.Context, client *taskledger.Client) error {
+	task, err := periodic.RunNow(ctx, client.DB, "weekly-coupons", "campaign", "an extra campaign")
+	if err == nil {
+		_, err = client.Wait(ctx, task.Key)
+	}
+	return err
 }
 
 func work(ctx context.Context, client *taskledger.Client) error {

@@ -2,8 +2,9 @@
 // gets each order at least once, with the task's key as the idempotency key. DATABASE_URL is the address of a login
 // with the roles producer, worker and operator, PARTNER_URL that of the partner.
 //
-//	partner work             works until it is interrupted
-//	partner send A-1 A-2     reports orders
+//	partner work                     works until it is interrupted
+//	partner send A-1 A-2             reports orders
+//	partner listen 127.0.0.1:9090    is a partner that accepts everything
 package main
 
 import (
@@ -40,6 +41,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) == 2 && args[0] == "listen" {
+		return listen(ctx, args[1])
+	}
 	client, err := taskledger.Open(ctx, taskledger.Options{})
 	if err != nil {
 		return err
@@ -56,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	return errors.New("usage: partner work | partner send ORDER...")
+	return errors.New("usage: partner work | partner send ORDER... | partner listen HOST:PORT")
 }
 
 func work(ctx context.Context, client *taskledger.Client) error {
@@ -103,4 +107,17 @@ func call(ctx context.Context, job *workers.Job, o order) error {
 		return workers.Permanent(err) // another attempt would get the same answer
 	}
 	return err
+}
+
+func listen(ctx context.Context, address string) error {
+	accept := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		log.Printf("the partner got %s", r.Header.Get("Idempotency-Key"))
+	})
+	server := &http.Server{Addr: address, Handler: accept, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }

@@ -43,6 +43,7 @@ var otherBlocks = map[string]string{
 	"docs/languages.md python":    "TestClientOfPython",
 	"docs/languages.md sql":       "TestDocumentedSQL",
 	"docs/periodic.md yaml":       "TestScheduleFileOfExamples",
+	"docs/tutorial.md sh":         "TestReadmeCommands",
 	"docs/watermill.md go":        "TestCodeOfTheDocument",
 	"docs/webhooks.md json":       "an example of a request that the product sends",
 	"docs/webhooks.md yaml":       "TestWebhooksInDocs",
