@@ -148,3 +148,33 @@ func TestStartsOfOneStatement(t *testing.T) {
 		})
 	}
 }
+
+// The setting that names the slots to begin with is only a hint, whatever a session writes there.
+func TestForgedSlots(t *testing.T) {
+	t.Parallel()
+	for name, hint := range map[string]string{
+		"rows far above": "{}\x1f9000000000000000000", "rows far below": "{}\x1f-9000000000000000000",
+		"no rows": "{}", "slots that do not exist": "{7,8,9}\x1f5",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := gate(t, 4, 9)
+			for round := range 2 {
+				tx := begin(t, db, pgx.TxOptions{})
+				_, err := tx.Exec(t.Context(), "select set_config('taskledger.slots', $1, false)",
+					string(gated)+"\x1f\x1f1\x1f"+hint)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := insertStarts(t, tx, -1, 4*round, 4*round+1, 4*round+2, 4*round+3); err != nil {
+					t.Fatal(err)
+				}
+				mustCommit(t, tx)
+				mustBeFull(t, db, 8, 1)
+				for i := range 4 {
+					mustAppend(t, db, 4*round+i, 2, ledger.EventSucceeded)
+				}
+			}
+		})
+	}
+}

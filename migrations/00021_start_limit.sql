@@ -780,7 +780,8 @@ comment on function taskledger_internal.take_tokens(text, text, boolean, integer
   'Takes tokens of a rate for a start at a moment, the time of its event. Raises TL008 if there are not as many.';
 
 -- As take_permit, for the starts of a statement. It looks at each slot once, and returns the numbers of the starts for
--- which it has found none: take_permit takes these.
+-- which it has found none: take_permit takes these. A search of an index reads all rows of the slot that are on a page,
+-- however few it needs. So it begins with the rows whose n is at least that of most slots, as the session has seen it.
 -- Indexes: primary keys, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.take_permits_at_once(
@@ -792,12 +793,13 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 declare
   hint constant text[] := string_to_array(current_setting('taskledger.slots', true), chr(31));
   rest integer[] := array(select generate_series(1, cardinality(biz_ids)));
-  hand integer := case when hint[1] = name and hint[2] = value then hint[3]::integer
-                       else (random() * 10000)::integer end;
+  is_hinted constant boolean := coalesce(hint[1] = name and hint[2] = value, false);
+  hand integer := case when is_hinted then hint[3]::integer else (random() * 10000)::integer end;
+  low bigint := coalesce(case when is_hinted then hint[5]::bigint end, 0);
   slots integer := most;
   looked integer := 0;
   chunk integer;
-  added integer;
+  added integer[];
   free record;
 begin
   if is_per then
@@ -806,15 +808,24 @@ begin
   end if;
   while rest <> '{}' and looked < slots loop
     chunk := least(greatest(16, 2 * cardinality(rest)), slots - looked);
-    select coalesce(array_agg(l.slot), '{}') as slots, array_agg(l.n) as ns, max(l.place) as place into free
+    select coalesce(array_agg(l.slot), '{}') as slots, array_agg(l.n) as ns, max(l.place) as place,
+           (2 * avg(l.n) - max(l.n))::bigint - 16 as low
+      into free
       from (
         select f.slot, f.n, s.place
           from (select g as place, (hand + g) % slots + 1 as slot from generate_series(0, chunk - 1) g) s
          cross join lateral (
-           select q.ctid, q.kind, q.biz_id, q.version, q.attempt
+          (select q.ctid, q.kind, q.biz_id, q.version, q.attempt
              from taskledger.permit q
-            where q.name = name and q.value = value and q.slot = s.slot
+            where q.name = name and q.value = value and q.slot = s.slot and q.n >= low
             order by q.n desc
+            limit 1)
+            union all
+          (select q.ctid, q.kind, q.biz_id, q.version, q.attempt
+             from taskledger.permit q
+            where q.name = name and q.value = value and q.slot = s.slot and q.n < low
+            order by q.n desc
+            limit 1)
             limit 1) newest
          cross join lateral (
            select f.slot, f.n
@@ -841,25 +852,23 @@ begin
         from unnest(free.slots, free.ns) with ordinality l(slot, n, i)
        where most = (select l.max_running from taskledger.start_limit l where l.name = name)
           on conflict on constraint permit_pkey do nothing
-      returning 1
+      returning slot
     )
-    select count(*) into added from added;
-    if added < cardinality(free.slots) then -- other starts were faster, or the limit was changed
+    select coalesce(array_agg(a.slot), '{}') into added from added a;
+    if cardinality(added) < cardinality(free.slots) then -- other starts were faster, or the limit was changed
       return array(
         select r.start
           from unnest(rest) with ordinality r(start, i)
-         where not exists (
-           select
-             from taskledger.permit q
-            where q.name = name and q.value = value and q.slot = free.slots[r.i] and q.n = free.ns[r.i] + 1
-              and q.kind = kinds[r.start] and q.biz_id = biz_ids[r.start] and q.version = versions[r.start]));
+         where (free.slots[r.i] = any (added)) is not true);
     end if;
-    rest := rest[added + 1:];
+    rest := rest[cardinality(added) + 1:];
+    low := coalesce(free.low, low);
     chunk := case when rest = '{}' then free.place + 1 else chunk end;
     hand := (hand + chunk) % slots;
     looked := looked + chunk;
   end loop;
-  perform set_config('taskledger.slots', name || chr(31) || value || chr(31) || hand || chr(31) || '{}', false);
+  perform set_config('taskledger.slots', name || chr(31) || value || chr(31) || hand || chr(31) || '{}'
+                                         || chr(31) || low, false);
   return rest;
 end
 $$;
@@ -1089,36 +1098,34 @@ declare
   removed integer;
   removed_slots integer;
 begin
-  with old as materialized (
-    select p.name, p.value, p.slot, p.n
-      from taskledger.permit p
-     where (p.n > 0 or p.value = '')
-       and exists (
-         select from taskledger.permit q
-          where q.name = p.name and q.value = p.value and q.slot = p.slot and q.n > p.n)
-     order by p.name, p.value, p.slot, p.n
+  with found as materialized (
+    select f.place
+      from (
+        select p.ctid as place, p.name, p.value, p.slot, p.n,
+               max(p.n) over (partition by p.name, p.value, p.slot) as newest
+          from taskledger.permit p) f
+     where f.n < f.newest and (f.n > 0 or f.value = '')
+     order by f.name, f.value, f.slot, f.n
      limit how_many
-       for update skip locked
-  ), numbered as materialized (
-    select o.name, o.value, o.slot, o.n,
-           o.n - row_number() over (partition by o.name, o.value, o.slot order by o.n) as series
-      from old o
-  ), series as materialized (
-    select o.name, o.value, o.slot, o.series, min(o.n) as first
-      from numbered o
-     group by o.name, o.value, o.slot, o.series
-  ), oldest as materialized (
-    select o.name, o.value, o.slot, o.n
-      from numbered o
-      join series s on s.name = o.name and s.value = o.value and s.slot = o.slot and s.series = o.series
-     where not exists (
-       select from taskledger.permit q
-        where q.name = s.name and q.value = s.value and q.slot = s.slot and q.n = s.first - 1
-          and (q.n > 0 or q.value = ''))
+  ), old as materialized (
+    select p.ctid as place, p.name, p.value, p.slot, p.n
+      from found f
+      join taskledger.permit p on p.ctid = f.place
+       for update of p skip locked
+  ), numbered as (
+    select o.*, o.n - row_number() over (partition by o.name, o.value, o.slot order by o.n) as series from old o
+  ), begun as (
+    select u.*, min(u.n) over (partition by u.name, u.value, u.slot, u.series) as first from numbered u
   )
   delete from taskledger.permit p
-   using oldest o
-   where p.name = o.name and p.value = o.value and p.slot = o.slot and p.n = o.n;
+   where p.ctid = any (array(
+     select b.place
+       from begun b
+      where (
+        select true
+          from taskledger.permit q
+         where q.name = b.name and q.value = b.value and q.slot = b.slot and q.n = b.first - 1
+           and (q.n > 0 or q.value = '')) is null));
   get diagnostics removed = row_count;
   with unused as materialized (
     select p.name, p.value, p.slot, p.n
@@ -1188,32 +1195,33 @@ begin
    cross join generate_series(b.n + b.burst, b.newest, b.burst) s(n)
       on conflict (ring, value, n) do nothing;
   with old as materialized (
-    select t.ring, t.value, t.n, g.burst, (t.n % g.burst + g.burst) % g.burst as token
+    select t.ctid as place, t.ring, t.value, t.n, g.burst, (t.n % g.burst + g.burst) % g.burst as token
       from (select * from taskledger.start_rings offset 0) g
       join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n <= g.newest - g.burst
      where (t.n > 0 or t.value = '')
-       and exists (
-         select from taskledger.start_token s where s.ring = t.ring and s.value = t.value and s.n = t.n + g.burst)
+       and (
+         select true
+           from taskledger.start_token s
+          where s.ring = t.ring and s.value = t.value and s.n = t.n + g.burst)
      order by t.ring, t.value, t.n
      limit how_many
        for update of t skip locked
-  ), numbered as materialized (
+  ), numbered as (
     select o.*, (o.n - o.token) / o.burst
                 - row_number() over (partition by o.ring, o.value, o.token order by o.n) as series
       from old o
-  ), series as materialized (
-    select o.ring, o.value, o.token, o.series, o.burst, min(o.n) as first
-      from numbered o
-     group by o.ring, o.value, o.token, o.series, o.burst
-  ), oldest as materialized (
-    select o.ring, o.value, o.n
-      from numbered o
-      join series s on s.ring = o.ring and s.value = o.value and s.token = o.token and s.series = o.series
-     where not exists (
-       select from taskledger.start_token q
-        where q.ring = s.ring and q.value = s.value and q.n = s.first - s.burst and (q.n > 0 or q.value = ''))
+  ), begun as (
+    select u.*, min(u.n) over (partition by u.ring, u.value, u.token, u.series) as first from numbered u
   )
-  delete from taskledger.start_token t using oldest o where t.ring = o.ring and t.value = o.value and t.n = o.n;
+  delete from taskledger.start_token t
+   where t.ctid = any (array(
+     select b.place
+       from begun b
+      where (
+        select true
+          from taskledger.start_token q
+         where q.ring = b.ring and q.value = b.value and q.n = b.first - b.burst
+           and (q.n > 0 or q.value = '')) is null));
   get diagnostics total = row_count;
   for r in
     select g.ring, g.value
