@@ -234,13 +234,21 @@ func (g *requestGroup) fail(order []int, err error) {
 }
 
 // parts returns the parts in which requests that failed together are sent again: the requests whose keys are not
-// locked, or, if none is locked, halves. It sets the results of the others.
+// locked, or, if none is locked, halves. It sets the results of the others. If a limit refuses a start, ends are sent
+// before starts: they wait for no limit, and give permits back.
 func (g *requestGroup) parts(ctx context.Context, order []int, err error) [][]int {
 	if pgerr.Is(err, pgerr.LockNotAvailable) {
 		if locked := g.locked(ctx, order); len(locked) > 0 {
 			g.fail(locked, err)
 			isLocked := func(i int) bool { return slices.Contains(locked, i) }
 			return [][]int{slices.DeleteFunc(slices.Clone(order), isLocked)}
+		}
+	}
+	if pgerr.Is(err, pgerr.StartLimit) {
+		isStart := func(i int) bool { return g.requests[i].Type == EventStarted }
+		ends := slices.DeleteFunc(slices.Clone(order), isStart)
+		if len(ends) > 0 && len(ends) < len(order) {
+			return [][]int{ends, slices.DeleteFunc(slices.Clone(order), func(i int) bool { return !isStart(i) })}
 		}
 	}
 	return [][]int{order[:len(order)/2], order[len(order)/2:]}

@@ -149,6 +149,37 @@ func TestStartsOfOneStatement(t *testing.T) {
 	}
 }
 
+// If a limit refuses starts of a group, the group's ends are sent first: together, so that their permits come back.
+func TestEndsOfAGroupComeBeforeRefusedStarts(t *testing.T) {
+	t.Parallel()
+	db := gate(t, 2, 10)
+	mustAppend(t, db, 0, 1, ledger.EventStarted)
+	mustAppend(t, db, 9, 1, ledger.EventStarted)
+	requests := []ledger.AppendRequest{
+		{Key: gatedKey(0), Expected: 2, Type: ledger.EventSucceeded, Actor: "w"},
+		{Key: gatedKey(9), Expected: 2, Type: ledger.EventSucceeded, Actor: "w"},
+	}
+	for i := 1; i < 9; i++ {
+		requests = append(requests,
+			ledger.AppendRequest{Key: gatedKey(i), Expected: 1, Type: ledger.EventStarted, Actor: "w"})
+	}
+	refused := 0
+	for i, r := range ledger.AppendEach(t.Context(), db, requests) {
+		switch {
+		case errors.Is(r.Err, ledger.ErrStartLimit) && i >= 2:
+			refused++
+		case r.Err != nil:
+			t.Fatal(r.Err)
+		}
+	}
+	if refused != 6 {
+		t.Errorf("%d of 8 starts were refused, want 6: two have the permits of the tasks that ended", refused)
+	}
+	if n := count(t, db, "select count(distinct xid) from taskledger.event where type = 'succeeded'"); n != 1 {
+		t.Errorf("the ends took %d transactions", n)
+	}
+}
+
 // The setting that names the slots to begin with is only a hint, whatever a session writes there.
 func TestForgedSlots(t *testing.T) {
 	t.Parallel()

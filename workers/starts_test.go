@@ -3,6 +3,7 @@ package workers_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,4 +69,39 @@ func TestLockedStartsTakeNoConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.AwaitSucceeded(tasks)
+}
+
+// Starts of a kind with a limit, and the successes that give permits back, share transactions: a permit passes from
+// task to task by both.
+func TestStartsAndSuccessesShareTransactions(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
+	const limit, tasks = 10, 100
+	b.limitConcurrency(limit)
+	var inside, most atomic.Int32
+	b.Work(workers.Config{LeaseTTL: endless}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error {
+		if n := inside.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+		inside.Add(-1)
+		return nil
+	}, &workers.KindConfig{Slots: 2 * limit}))
+	shared := func() bool {
+		return one[bool](b, `
+			select exists (
+			  select from taskledger.event s join taskledger.event e on e.xid = s.xid
+			   where s.type = 'started' and e.type = 'succeeded')`)
+	}
+	for round := 1; round == 1 || !shared(); round++ {
+		if round > 100 {
+			t.Fatal("no transaction of 10,000 tasks has a start and a success")
+		}
+		b.EnqueueRound(fmt.Sprint("round-", round), tasks)
+		b.AwaitSucceeded(round * tasks)
+	}
+	if n := most.Load(); n > limit {
+		t.Errorf("%d handlers ran at a time, the limit is %d", n, limit)
+	}
 }

@@ -32,6 +32,7 @@ func (a *Attempt) claim() bool {
 	}
 	fault.Point(pointClaimed)
 	a.version, a.number, a.claimed, a.task.Started = e.Version, e.Attempt, true, e.Version
+	a.head.version, a.head.attempt = int32(e.Version), int32(e.Attempt)
 	a.started(e)
 	return true
 }

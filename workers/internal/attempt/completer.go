@@ -36,9 +36,10 @@ func (c *completion) request() ledger.AppendRequest {
 }
 
 // completer records successes in groups: while one group is recorded the next one gathers, so groups grow with the
-// load. A success that comes soon after a group waits for others, unless a process waits for outcomes or the kind has a
-// concurrency limit; a single success is recorded at once. A success that cannot be recorded at the moment (a lock, a
-// lost connection) is retried apart from the others. It is safe for concurrent use; the fields are constant.
+// load. A success that comes soon after a group waits for others, unless a process waits for outcomes; a single
+// success is recorded at once. The runner's express records successes for which others wait. A success that cannot be
+// recorded at the moment (a lock, a lost connection) is retried apart from the others. It is safe for concurrent use;
+// the fields are constant.
 type completer struct {
 	runner  *Runner
 	queue   *queue.Queue[completion] // taken by run
@@ -47,7 +48,6 @@ type completer struct {
 
 	hurry     chan struct{} // holds a token if the gathering group may be due
 	isAwaited atomic.Bool   // a process waited for outcomes at the last read
-	isUrgent  atomic.Bool   // a completion gives back a permit, for which other tasks may wait, or is awaited itself
 	latency   atomic.Int64  // of the dispatcher, at the last read: a [time.Duration]; 0: unknown
 }
 
@@ -61,11 +61,11 @@ func newCompleter(r *Runner) *completer {
 // add queues a completion to be recorded. It blocks while too many wait.
 func (c *completer) add(one completion) {
 	c.tokens <- struct{}{}
-	c.queue.Add(one)
 	if one.attempt.kind.IsLimited() || one.attempt.kind.RecordsAtOnce {
-		c.isUrgent.Store(true)
-		c.wake()
+		c.runner.express.add(urgent{success: one})
+		return
 	}
+	c.queue.Add(one)
 	if c.queue.Len() >= manyCompletions {
 		c.wake()
 	}
@@ -101,18 +101,17 @@ func (c *completer) run(quit context.Context) {
 		if latency := time.Duration(c.latency.Load()); time.Since(last) < soonAfter*latency {
 			c.gather(gatherFor * latency)
 		}
-		c.isUrgent.Store(false)
 		last = time.Now()
 		c.retries.Add(c.record(c.queue.TryTake(MaxBatch), &space)...)
 	}
 }
 
-// gather waits for further completions: for d, until there are many or a task or a process waits for one, or until the
-// worker is stopping.
+// gather waits for further completions: for d, until there are many or a process waits for one, or until the worker is
+// stopping.
 func (c *completer) gather(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	for c.queue.Len() < manyCompletions && !c.isAwaited.Load() && !c.isUrgent.Load() {
+	for c.queue.Len() < manyCompletions && !c.isAwaited.Load() {
 		select {
 		case <-timer.C:
 			return
@@ -142,7 +141,7 @@ func (c *completer) retry(quit context.Context) {
 		for _, one := range failed {
 			a := one.attempt
 			if c.runner.work.Err() != nil || a.Elapsed() > 4*c.runner.leaseTTL && !a.kind.Once {
-				c.end(a, ledger.Event{}, errNotRecorded)
+				c.endAttempt(a, ledger.Event{}, errNotRecorded)
 			} else {
 				c.retries.Add(one)
 			}
@@ -163,12 +162,16 @@ func (c *completer) record(group []completion, space *[]ledger.AppendRequest) (f
 	}
 	*space = requests
 	defer clear(requests)
-	results := ledger.AppendEach(ctx, c.runner.db, requests)
+	return c.end(group, ledger.AppendEach(ctx, c.runner.db, requests))
+}
+
+// end ends the attempts of completions that are recorded or refused, and returns the others, which may be retried.
+func (c *completer) end(group []completion, results []ledger.AppendResult) (failed []completion) {
 	for i, r := range results {
 		one := group[i]
 		switch {
 		case r.Err == nil || ledger.IsConflict(r.Err):
-			c.end(one.attempt, r.Event, r.Err)
+			c.endAttempt(one.attempt, r.Event, r.Err)
 		case isRefused(r.Err):
 			go c.endOne(one.attempt, r.Event, r.Err) // takes some round trips, which must not delay the others
 		default:
@@ -184,9 +187,9 @@ func (c *completer) record(group []completion, space *[]ledger.AppendRequest) (f
 	return failed
 }
 
-// end ends an attempt whose success is recorded as e, or not recorded because of err. Hooks must not delay other
+// endAttempt ends an attempt whose success is recorded as e, or not recorded because of err. Hooks must not delay other
 // attempts.
-func (c *completer) end(a *Attempt, e ledger.Event, err error) {
+func (c *completer) endAttempt(a *Attempt, e ledger.Event, err error) {
 	if a.kind.NotifiesHooks {
 		go c.endOne(a, e, err)
 		return

@@ -176,7 +176,7 @@ func (rec *recorder) last() unexported.LastEvent {
 		Partition: rec.head.read.Partition, OrderKey: rec.head.read.OrderKey,
 		Position: int64(rec.task.Message.Position),
 	}
-	if rec.wasRunning {
+	if rec.wasRunning || rec.claimed {
 		r.State = string(ledger.StateRunning)
 	}
 	return r
@@ -324,7 +324,7 @@ func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
 	if rec.kind.Once {
 		r.Data = startedOnce
 	}
-	e, err := rec.kind.starter.record(r, rec.last())
+	e, err := rec.kind.express.record(r, rec.last())
 	if err != nil && !ledger.IsConflict(err) && !isRefused(err) && !pgerr.Is(err, pgerr.LockNotAvailable) {
 		unexported.SetResent(&r) // worker IDs are unique, and a task is in flight once per worker
 		e, err = ledger.Append(ctx, rec.kind.db, r)

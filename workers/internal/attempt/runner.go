@@ -51,7 +51,7 @@ type Runner struct {
 
 	// Each is safe for concurrent use.
 	completer    *completer
-	starter      *starter
+	express      *express
 	quarantine   quarantine
 	reconnection reconnection
 }
@@ -83,7 +83,7 @@ func NewRunner(c Config) (*Runner, error) {
 	}
 	r.lasting, r.cancelLasting = context.WithCancel(context.Background())
 	r.completer = newCompleter(r)
-	r.starter = newStarter(r)
+	r.express = newExpress(r)
 	return r, nil
 }
 
