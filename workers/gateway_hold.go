@@ -32,6 +32,7 @@ type elsewhere struct {
 	begunBy string         // actor of the first event of the attempt
 	args    ledger.Version // of the event with the args of the task's run
 	left    time.Duration  // of the lease of actor, if the attempt runs
+	age     time.Duration  // of the last event
 }
 
 // read reads the last events of tasks.
@@ -55,15 +56,15 @@ func (g *gateway) read(ctx context.Context, fences []fence) ([]elsewhere, error)
 	for rows.Next() {
 		var e elsewhere
 		var i int
-		var left int64
+		var left, age int64
 		var offeredAt time.Time
 		err := rows.Scan(&i, (*int32)(&e.version), (*string)(&e.last), (*int32)(&e.number), &e.actor, &e.begunBy,
-			(*int32)(&e.args), &left, pgquery.Micros(&offeredAt))
+			(*int32)(&e.args), &left, &age, pgquery.Micros(&offeredAt))
 		if err != nil {
 			return nil, pgerr.Explain("read attempts of another process", err)
 		}
 		e.fence, e.isFound = fences[i-1], offeredAt.Equal(fences[i-1].offeredAt)
-		e.left = time.Duration(left) * time.Millisecond
+		e.left, e.age = time.Duration(left)*time.Millisecond, time.Duration(age)*time.Millisecond
 		all[i-1] = e
 	}
 	return all, pgerr.Explain("read attempts of another process", rows.Err())
@@ -209,7 +210,11 @@ func (g *gateway) progressElsewhere(
 		return false, true, nil
 	}
 	publishProgress(g.config.NATS, a.Key, a.Attempt, text)
-	if all[0].left >= g.config.Term/2 {
+	isRecorded := all[0].left < g.config.Term/2
+	if all[0].isMoved() {
+		isRecorded = all[0].age >= attempt.ProgressEvery(time.Since(f.begun))
+	}
+	if !isRecorded {
 		return true, true, nil
 	}
 	version, err := g.versionOf(ctx, f)

@@ -100,6 +100,13 @@ func TestWorkerThatVanishesWithItsProcess(t *testing.T) {
 	if actors := here.actors("a.b/1"); !strings.HasPrefix(actors[len(actors)-1], "a-worker-session-") {
 		t.Errorf("the attempt has not moved: %v", actors)
 	}
+	for begun := time.Now(); !strings.Contains(string(here.task("a.b/1").Progress), "90"); { // once a second
+		here.end("progress", wire.ReportProgress{AttemptRef: refs[0], Progress: json.RawMessage(`{"percent": 90}`)})
+		here.beat(1, refs[0].Fence)
+		if time.Since(begun) > time.Minute {
+			t.Fatal("no progress is recorded")
+		}
+	}
 	var hidden int
 	if err := here.owner().QueryRow(t.Context(), `select count(*) from taskledger.workers w
 		where w.worker like '%-session-%'`).Scan(&hidden); err != nil || hidden > 0 {

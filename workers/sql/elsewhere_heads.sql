@@ -3,8 +3,9 @@
 -- attempts: text array literals of one length.
 -- Returns, for each task that exists, its number in the lists (from 1), version, type, attempt and actor of its last
 -- event, the actor of the first event after $5, the version of the event with the args of its run, for how many
--- milliseconds the lease of the worker that has the attempt is still valid, and when the offered event was recorded
--- (null: it does not exist). Locks nothing. Indexes: primary keys, event_run.
+-- milliseconds the lease of the worker that has the attempt is still valid, how many milliseconds old the last event
+-- is, and when the offered event was recorded (null: it does not exist). Locks nothing. Indexes: primary keys,
+-- event_run.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        case when h.actor = r.worker then r.worker
             else coalesce((
@@ -16,6 +17,7 @@ select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
            from taskledger_internal.worker_alive_ms(
                   case when h.type in ('started', 'progressed') then h.actor else r.worker end, r.kind) w
           limit 1), 0),
+       greatest(0, extract(epoch from clock_timestamp() - h.recorded_at) * 1000)::bigint,
        (select (date_part('epoch', o.recorded_at) * 1e6)::bigint
           from taskledger.event o
          where o.kind = r.kind and o.biz_id = r.biz_id and o.version = r.offered)
@@ -23,7 +25,7 @@ select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
               (select $4::text::integer[]), (select $5::text::integer[]))
        with ordinality as r(kind, biz_id, worker, offered, before, i)
  cross join lateral (
-   select e.version, e.type, e.attempt, e.actor
+   select e.version, e.type, e.attempt, e.actor, e.recorded_at
      from taskledger.event e
     where e.kind = r.kind and e.biz_id = r.biz_id
     order by e.version desc

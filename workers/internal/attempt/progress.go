@@ -13,9 +13,9 @@ import (
 // liveEvery is the least interval of messages.
 const liveEvery = 100 * time.Millisecond
 
-// progressEvery returns the least interval of the events of an attempt that has run for some time: a second, and a
+// ProgressEvery returns the least interval of the events of an attempt that has run for some time: a second, and a
 // hundredth of that time. An attempt of an hour records at most 460 events, one of a day 780.
-func progressEvery(ran time.Duration) time.Duration { return max(time.Second, ran/100) }
+func ProgressEvery(ran time.Duration) time.Duration { return max(time.Second, ran/100) }
 
 // ProgressData is the data of a progressed event.
 type ProgressData eventdata.Progressed
@@ -70,7 +70,7 @@ func (a *Attempt) Progress(text json.RawMessage, send func()) {
 		send()
 	}
 	if p.timer == nil {
-		every := progressEvery(now.Sub(a.beganAt))
+		every := ProgressEvery(now.Sub(a.beganAt))
 		p.timer = time.AfterFunc(max(0, every-now.Sub(p.recordedAt)), a.noteProgress)
 	}
 }

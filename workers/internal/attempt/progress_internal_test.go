@@ -10,7 +10,7 @@ func TestProgressOfLongAttempts(t *testing.T) {
 	t.Parallel()
 	for ran, most := range map[time.Duration]int{time.Minute: 60, time.Hour: 460, 24 * time.Hour: 780} {
 		n := 0
-		for at := progressEvery(0); at <= ran; at += progressEvery(at) {
+		for at := ProgressEvery(0); at <= ran; at += ProgressEvery(at) {
 			n++
 		}
 		if n > most || n < most*9/10 {
