@@ -63,8 +63,8 @@ func TestRowsHoldStillInABrowser(t *testing.T) {
 	}
 	pause("coupon.send", "1 hour")
 	c.visit("/")
-	c.do(chromedp.WaitVisible(chromedp.CSS("#live")), chromedp.Click(chromedp.CSS(".condition details summary")),
-		chromedp.SendKeys(chromedp.CSS(".condition details input[name=reason]"), "it is up"))
+	c.do(chromedp.WaitVisible(chromedp.CSS("#live")), chromedp.Click(chromedp.CSS(".condition .acts summary")),
+		chromedp.SendKeys(chromedp.CSS(".condition .acts input[name=reason]"), "it is up"))
 	pause("added.later", "2 hours")
 	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "added.later/order-5"), `{}`)
 	s.project()
