@@ -25,6 +25,7 @@ type operateFlags struct {
 	everything  bool
 	kind, state string
 	fingerprint string
+	orderKey    string
 	olderThan   time.Duration
 	limit       int
 }
@@ -159,17 +160,18 @@ func newOperateCommand(a *app, cmd *cobra.Command, o operation) *cobra.Command {
 			"all dead tasks with this error, see taskledger show dead")
 		refuseZero(cmd.Flags(), "fingerprint")
 	}
+	cmd.Flags().StringVar(&f.orderKey, "order-key", "", "all tasks of this line, in its order")
 	addDuration(cmd.Flags(), &f.olderThan, "older-than", "all tasks without an event for this time")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "maximum number of tasks (default: all)")
 	cmd.Flags().BoolVar(&f.everything, "all", false, "all tasks whose state permits the operation, without a filter")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the number of tasks, and change nothing")
-	refuseZero(cmd.Flags(), "kind", "state", "older-than", "limit")
+	refuseZero(cmd.Flags(), "kind", "state", "order-key", "older-than", "limit")
 	return cmd
 }
 
 func (f operateFlags) filter() operator.Filter {
 	return operator.Filter{
 		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Fingerprint: f.fingerprint, OlderThan: f.olderThan,
-		Limit: f.limit,
+		OrderKey: f.orderKey, Limit: f.limit,
 	}
 }

@@ -19,9 +19,11 @@ type Filter struct {
 	State ledger.State
 	// Fingerprint of the error of dead tasks. Default: all tasks.
 	Fingerprint string
+	// OrderKey of the tasks, which are then changed in the order of their line. Default: all tasks.
+	OrderKey string
 	// OlderThan is the least time since the last event of the tasks, by the database's clock. Default: 0.
 	OlderThan time.Duration
-	// Limit is the maximum number of tasks, in an unspecified order. Default: 0, no limit.
+	// Limit is the maximum number of tasks, in an unspecified order without OrderKey. Default: 0, no limit.
 	Limit int
 }
 
@@ -62,6 +64,8 @@ func (f Filter) validate(allowed []ledger.State) error {
 		return invalid("fingerprint", f.Fingerprint, "requires the state dead, got "+string(f.State))
 	case f.Fingerprint != "" && !slices.Contains(allowed, ledger.StateDead):
 		return invalid("fingerprint", f.Fingerprint, "selects dead tasks, which this change does not allow")
+	case !isText(f.OrderKey):
+		return invalid("order_key", f.OrderKey, "must be UTF-8 without NUL")
 	case f.OlderThan < 0:
 		return invalid("older than", f.OlderThan.String(), "must not be negative")
 	case f.Limit < 0:

@@ -16,6 +16,8 @@ var (
 	findDeadSQL string
 	//go:embed sql/find_exceptional.sql
 	findExceptionalSQL string
+	//go:embed sql/find_line.sql
+	findLineSQL string
 	//go:embed sql/find.sql
 	findSQL string
 )
@@ -27,7 +29,7 @@ const searchPage = 5000
 type search struct {
 	filter Filter
 	states []ledger.State
-	last   struct{ fingerprint, kind, bizID string } // the last row that was read
+	last   struct{ fingerprint, kind, bizID string } // the last row that was read; of a line: place, kind and biz_id
 	isOn   bool                                      // a row was read
 }
 
@@ -41,6 +43,8 @@ type match struct {
 // sql returns the statement whose index contains the fewest other tasks.
 func (s *search) sql() string {
 	switch {
+	case s.filter.OrderKey != "":
+		return findLineSQL
 	case slices.Equal(s.states, []ledger.State{ledger.StateDead}):
 		return findDeadSQL
 	case !slices.ContainsFunc(s.states, func(state ledger.State) bool { return !state.Exceptional() }):
@@ -56,8 +60,12 @@ func (s *search) next(ctx context.Context, db ledger.DB) (tasks []match, hasMore
 	if s.isOn {
 		from += "\x01" // the next text that PostgreSQL can store, in the order of its bytes
 	}
-	rows, err := db.Query(ctx, s.sql(), string(f.Kind), f.Fingerprint, pgarray.Of(s.states...),
-		f.OlderThan.Microseconds(), s.last.fingerprint, s.last.kind, from, int64(searchPage))
+	args := []any{string(f.Kind), f.Fingerprint, pgarray.Of(s.states...),
+		f.OlderThan.Microseconds(), s.last.fingerprint, s.last.kind, from, int64(searchPage)}
+	if f.OrderKey != "" {
+		args = append(args, f.OrderKey)
+	}
+	rows, err := db.Query(ctx, s.sql(), args...)
 	if err != nil {
 		return nil, false, pgerr.Explain("find tasks", err)
 	}
