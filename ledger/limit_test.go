@@ -558,6 +558,41 @@ func TestLimitBindsEachInsert(t *testing.T) {
 	}
 }
 
+// A login with the role producer does not exceed a reached limit, however often and in whichever way it tries.
+func TestLimitBindsEveryProducer(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Reject)
+	producer := ledgertest.As(t, db, "producer")
+	const insert = `
+		insert into taskledger.event (version, attempt, shard, type, actor, kind, biz_id, order_key)
+		select 1, 0, 0, '%s', 'p', 'test.flooded', '%[1]s-' || g, %s from generate_series(%d, %[3]d + 99) g`
+	ways := map[string]func(i int) string{
+		"insert of available tasks": func(i int) string { return fmt.Sprintf(insert, "enqueued", "null", 100*i) },
+		"insert of scheduled tasks": func(i int) string { return fmt.Sprintf(insert, "scheduled", "null", 100*i) },
+		"insert of tasks in line":   func(i int) string { return fmt.Sprintf(insert, "lined_up", "'line'", 100*i) },
+	}
+	for _, options := range []string{
+		"run_in => '1 microsecond'", "run_at => now()", "order_key => 'line'", "if_exists => 'replace'",
+		"if_exists => 'follow'", "priority => 1",
+	} {
+		ways[options] = func(i int) string {
+			return fmt.Sprintf("select taskledger.enqueue('test.flooded', 'f-%d', %s)", i, options)
+		}
+	}
+	for name, statement := range ways {
+		for i := range 10 {
+			if _, err := producer.Exec(t.Context(), statement(i)); sqlState(err) != "53400" {
+				t.Errorf("%s: %v, want SQLSTATE 53400", name, err)
+				break
+			}
+		}
+	}
+	const all = "select count(*) from taskledger.event where kind = 'test.flooded'"
+	if n := count(t, ledgertest.As(t, db, ledgertest.Owner), all); n != 3 {
+		t.Errorf("the kind has %d events, want 3", n)
+	}
+}
+
 // Under the policy discard, a producer's login enqueues and discards a task that is due later, or has an order key.
 func TestLimitDiscardsTasksThatWait(t *testing.T) {
 	t.Parallel()
