@@ -237,3 +237,22 @@ func members(e ast.Expr) (names []string) {
 	}
 	return names
 }
+
+// Each table of a document begins with a header, so no blank line divides one.
+func TestTablesBeginWithAHeader(t *testing.T) {
+	t.Parallel()
+	docs, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range docs {
+		doc = strings.TrimPrefix(doc, repository+"/")
+		lines := strings.Split(readDoc(t, doc), "\n")
+		for i, line := range lines[:len(lines)-1] {
+			isFirst := strings.HasPrefix(line, "|") && (i == 0 || !strings.HasPrefix(lines[i-1], "|"))
+			if isFirst && !strings.HasPrefix(lines[i+1], "|---") {
+				t.Errorf("%s:%d: a row without a header: %s", doc, i+1, line)
+			}
+		}
+	}
+}
