@@ -91,7 +91,7 @@ func TestArchivedTaskIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"show task coupon.send A-1", "history coupon.send A-1"} {
-		_, stderr := do(exitNotFound, line)
+		_, stderr := do(exitUnavailable, line)
 		if !strings.Contains(stderr, place) || !strings.Contains(stderr, "--archive") {
 			t.Errorf("%s: %s", line, stderr)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsclient"
@@ -137,6 +138,7 @@ func describe(err error) *failure {
 		noAnswer   *natsclient.UnreachableError
 		timeout    *ledger.WaitTimeoutError
 		task       *ledger.TaskError
+		unreadable *archive.UnreadableError
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
 	if raised := (*pgconn.PgError)(nil); errors.As(err, &raised) && strings.HasPrefix(raised.Message, "taskledger") {
@@ -145,6 +147,9 @@ func describe(err error) *failure {
 	switch {
 	case errors.As(err, &invalid):
 		f.exit = exitUsage
+	case errors.As(err, &unreadable):
+		f.exit, f.message = exitUnavailable, plain(unreadable.Error())
+		f.hint = "mount the archive, or name its place on this machine with --archive or " + envArchive
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
 		errors.Is(err, subscribers.ErrNotParked), errors.Is(err, outbox.ErrUnknownSubscriber),
 		errors.Is(err, projection.ErrNotIllegal):

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/explain"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -118,11 +117,7 @@ func printTask(a *app, task ledger.Task, why string) error {
 // unknownTask returns the error of a task that does not exist, or was archived.
 func unknownTask(err error, key ledger.Key) error {
 	var archived *ledger.ArchivedError
-	var unreadable *archive.UnreadableError
 	switch {
-	case errors.As(err, &unreadable):
-		return failf(exitNotFound, "%s", plain(unreadable.Error())).
-			hinted("%s", "name the archive's place on this machine with --archive or TASKLEDGER_ARCHIVE")
 	case errors.As(err, &archived):
 		return failf(exitNotFound, "%s", plain(archived.Error())).
 			hinted("%s", "its key stays known: only taskledger enqueue --if-exists rerun runs it again")

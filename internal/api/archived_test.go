@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -68,6 +69,16 @@ func TestArchivedTaskIsRead(t *testing.T) {
 		next = page.Next
 	}
 	s.wantProblem(s.call(api.Operator, "POST", path+":cancel", ""), http.StatusNotFound, "unknown_task")
+
+	if err := os.Rename(place, place+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{path, path + "/events"} {
+		p := s.wantProblem(s.call(api.Viewer, "GET", path, ""), http.StatusServiceUnavailable, "unavailable")
+		if !strings.Contains(p.Detail, place) || !strings.Contains(p.Cure, "archive") {
+			t.Errorf("%s while the archive is away: %+v", path, p)
+		}
+	}
 
 	without := serveOn(t, s.db, nil)
 	for _, path := range []string{path, path + "/events"} {

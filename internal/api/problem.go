@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/subscribers"
@@ -194,6 +195,7 @@ func describe(err error) (p *client.Problem, expected bool) {
 		conflict   *ledger.ConflictError
 		overload   *ledger.OverloadError
 		archived   *ledger.ArchivedError
+		unreadable *archive.UnreadableError
 		tooLarge   *http.MaxBytesError
 	)
 	switch {
@@ -217,6 +219,11 @@ func describe(err error) (p *client.Problem, expected bool) {
 		return p, true
 	case errors.As(err, &tooLarge):
 		return problem(codeTooLarge, fmt.Sprintf("the body has more than %d bytes", tooLarge.Limit)), true
+	case errors.As(err, &unreadable):
+		p = problem(codeUnavailable, printable.Text(err.Error()))
+		p.Title = "The archive of the task cannot be read."
+		p.Cure = "mount the archive where serve runs, or name its new place: serve --archive-to"
+		return p, false
 	case errors.As(err, &archived):
 		p = problem(codeUnknownTask, printable.Text(err.Error()))
 		p.Cure = "read its events there; if_exists rerun runs it again"

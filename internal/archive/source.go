@@ -24,7 +24,8 @@ type Source struct {
 	Open func(place string) (Store, error)
 }
 
-// UnreadableError is an archived task whose events cannot be read. It is the [*ledger.ArchivedError], too.
+// UnreadableError is an archived task whose events cannot be read: its archive is away or damaged. It is not an
+// [ledger.ErrUnknownTask].
 type UnreadableError struct {
 	Task *ledger.ArchivedError
 	Err  error
@@ -33,8 +34,8 @@ type UnreadableError struct {
 // Error states where the events of the task should be, and why they cannot be read.
 func (e *UnreadableError) Error() string { return fmt.Sprintf("%s: %s", e.Task, e.Err) }
 
-// Unwrap returns both errors.
-func (e *UnreadableError) Unwrap() []error { return []error{e.Task, e.Err} }
+// Unwrap returns the error of the archive.
+func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // Events returns the events of an archived task in the order of positions. If its key was archived before, too, they
 // begin with the first event of that task. It reads the volume that the ledger has recorded, and other volumes of that

@@ -74,7 +74,7 @@ func TestArchivedTaskIsRead(t *testing.T) {
 	}
 	_, err = archive.Source{Open: openDirectory}.Events(t.Context(), a)
 	unreadable, ok := errors.AsType[*archive.UnreadableError](err)
-	if !ok || !errors.Is(err, ledger.ErrUnknownTask) || !strings.Contains(unreadable.Error(), place) {
+	if !ok || errors.Is(err, ledger.ErrUnknownTask) || !strings.Contains(unreadable.Error(), place) {
 		t.Errorf("the archive has moved: %v", err)
 	}
 	events, err = archive.Source{Open: openDirectory, Place: moved}.Events(t.Context(), a)

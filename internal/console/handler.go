@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/cache"
 	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/ledger"
@@ -178,8 +179,9 @@ func (h *Handler) explain(r *http.Request, err error) *failure {
 	if !isExpected {
 		h.config.Logger.ErrorContext(r.Context(), "page failed", "method", r.Method, "error", err)
 	}
-	archived := (*ledger.ArchivedError)(nil)
-	if cure, isKnown := cures[p.Code]; isKnown && !errors.Is(err, ledger.ErrNotMigrated) && !errors.As(err, &archived) {
+	isOwnCure := errors.Is(err, ledger.ErrNotMigrated) || errors.As(err, new(*ledger.ArchivedError)) ||
+		errors.As(err, new(*archive.UnreadableError))
+	if cure, isKnown := cures[p.Code]; isKnown && !isOwnCure {
 		p.Cure = cure
 	}
 	return &failure{status: p.Status, title: p.Title, detail: p.Detail, cure: p.Cure}
