@@ -37,6 +37,8 @@ type delivery struct {
 	timeout time.Duration  // of the attempt, once it is given
 	again   bool           // it was in an answer before
 	expires time.Time      // it is lost then
+	isRead  bool           // the session's worker has it
+	isMoved bool           // it goes on without this process, see handOver
 	isOver  bool           // the handler returns, or will at once
 	outcome remoteOutcome  // of the worker, if isOver is set by it
 	reason  remote.End     // why it is over without an outcome of the worker; "": it has one
@@ -123,6 +125,9 @@ func (k *gatewayKind) deliver(ctx context.Context, _ pgx.Tx, job *Job, args []by
 	begun := time.Now()
 	for {
 		k.pool.extend(ctx, d)
+		if errors.Is(context.Cause(ctx), ErrStopping) {
+			k.pool.handedOver.Do(k.pool.handOver)
+		}
 		next, err := k.pool.check(ctx, d, begun)
 		if err != nil {
 			return err
@@ -193,6 +198,8 @@ func (p *gatewayPool) check(ctx context.Context, d *delivery, begun time.Time) (
 	case d.session == nil:
 		d.kind.waiting.Remove(d.waits)
 		err = errNotTaken
+	case d.isMoved:
+		d.reason, err = remote.Fenced, ErrFenced
 	case cause != nil:
 		d.reason, err = remoteEnd(cause), cause
 	case d.kind.guarantee == ExactlyOnce && now.After(d.expires):

@@ -69,8 +69,8 @@ func poolConfig(c remote.Config, name string) Config {
 }
 
 // Drain begins no further task, and ends the waits of all callers with [ErrStopping]. It returns when no task is at
-// work, but after 10 s at the latest; then the tasks that are still at work are given back. The gateway is unusable
-// afterwards.
+// work, but after 10 s at the latest; then the tasks that are still at work go on without this process, under the
+// leases of their sessions, and others are given back. The gateway is unusable afterwards.
 func (g *gateway) Drain() {
 	g.mu.Lock()
 	g.stopped = true

@@ -155,7 +155,7 @@ func (g *gateway) holdElsewhere(ctx context.Context, caller, session string, sea
 	if len(holds) > 0 {
 		err = lease.HoldSession(ctx, g.config.DB, caller+"/"+session, holds, g.config.Term)
 	}
-	if err = errors.Join(err, g.keepMoved(ctx, caller, held)); err != nil {
+	if err = errors.Join(err, g.keepMoved(ctx, caller, held, false)); err != nil {
 		g.config.Logger.WarnContext(ctx, "cannot renew attempts of another process", "error", err)
 	}
 	return ended
@@ -189,7 +189,7 @@ func (g *gateway) releaseElsewhere(ctx context.Context, caller, session string, 
 
 // progressElsewhere reports how far an attempt is that this process does not have. It returns whether the attempt is at
 // work, and whether its fence is valid. While the process that gave it is alive, the report is only published: an event
-// of another process would fence the attempt there.
+// of another process would fence the attempt there. Afterwards it is recorded, unless the last event is too recent.
 func (g *gateway) progressElsewhere(
 	ctx context.Context, caller string, a remote.AttemptRef, report json.RawMessage,
 ) (isAtWork, wasGiven bool, err error) {
@@ -210,11 +210,9 @@ func (g *gateway) progressElsewhere(
 		return false, true, nil
 	}
 	publishProgress(g.config.NATS, a.Key, a.Attempt, text)
-	isRecorded := all[0].left < g.config.Term/2
-	if all[0].isMoved() {
-		isRecorded = all[0].age >= attempt.ProgressEvery(time.Since(f.begun))
-	}
-	if !isRecorded {
+	switch e := all[0]; {
+	case !e.isMoved() && e.left >= g.config.Term/2,
+		e.runs() && e.age < attempt.ProgressEvery(time.Since(f.begun)):
 		return true, true, nil
 	}
 	version, err := g.versionOf(ctx, f)

@@ -22,35 +22,30 @@ const moveGroup = 500
 func (f fence) sessionWorker(caller string) string { return caller + "-session-" + f.session }
 
 // keepMoved keeps attempts of a session whose processes have ended: it moves them to the session's lease, and renews
-// that. A live process has renewed its lease within a third of its term.
-func (g *gateway) keepMoved(ctx context.Context, caller string, held []elsewhere) error {
-	detail := leaseDetail{Guarantees: make(guarantees), Shards: ledger.AllShards, IsSession: true}
+// that. A live process has renewed its lease within a third of its term, unless isEnding.
+func (g *gateway) keepMoved(ctx context.Context, caller string, held []elsewhere, isEnding bool) error {
+	var kinds []string
 	isDue := false
 	var moving []elsewhere
 	for _, e := range held {
 		switch {
 		case e.isMoved():
 			isDue = isDue || e.left < g.config.Term*2/3
-		case e.left < g.config.Term/2:
+		case isEnding, e.left < g.config.Term/2:
 			moving = append(moving, e)
 		default:
 			continue
 		}
-		if kind := string(e.Kind); !slices.Contains(detail.Kinds, kind) {
-			guarantee := AtLeastOnce
-			if e.isOnce {
-				guarantee = AtMostOnce
-			}
-			detail.Kinds = append(detail.Kinds, kind)
-			detail.Guarantees[guarantee] = append(detail.Guarantees[guarantee], kind)
+		if kind := string(e.Kind); !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
 		}
 	}
 	if !isDue && len(moving) == 0 {
 		return nil
 	}
-	slices.Sort(detail.Kinds)
+	slices.Sort(kinds)
 	worker := held[0].sessionWorker(caller)
-	err := lease.Renew(ctx, g.config.DB, lease.Worker(worker), worker, g.config.Term, detail)
+	err := lease.RenewSession(ctx, g.config.DB, worker, kinds, g.config.Term)
 	for group := range slices.Chunk(moving, moveGroup) {
 		if err == nil {
 			err = g.move(ctx, group, worker)
@@ -89,4 +84,95 @@ func (g *gateway) move(ctx context.Context, attempts []elsewhere, worker string)
 		}
 	}
 	return errors.Join(all...)
+}
+
+// maxHandOvers bounds how often the attempts of a session are moved, because others append meanwhile.
+const maxHandOvers = 3
+
+// handOver moves the attempts that workers in other processes hold to their sessions, because this process ends: a
+// deploy of serve ends no attempt, and a worker's next heartbeat reaches another process. It is called once.
+func (p *gatewayPool) handOver() {
+	lasting, end := p.pool.runner.Operation()
+	defer end()
+	ctx, cancel := context.WithTimeout(lasting, p.pool.runner.Grace()) // then the attempts end, see giveBack
+	defer cancel()
+	caller := p.pool.config.Name
+	for session, all := range p.leaving() {
+		if err := p.handOverSession(ctx, caller, session, all); err != nil {
+			p.pool.config.Logger.WarnContext(ctx, "cannot leave tasks to their worker", "error", err)
+		}
+	}
+}
+
+// leaving returns the attempts of sessions that outlive this process.
+func (p *gatewayPool) leaving() map[string][]*delivery {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[string][]*delivery)
+	for _, d := range p.fences {
+		if !d.isOver && !d.session.isHere && d.kind.guarantee != ExactlyOnce {
+			all[d.session.id] = append(all[d.session.id], d)
+		}
+	}
+	return all
+}
+
+// handOverSession moves attempts of a session, except those that its worker may not have got.
+func (p *gatewayPool) handOverSession(ctx context.Context, caller, session string, all []*delivery) error {
+	g := p.gateway
+	var texts []string
+	var known []*delivery
+	for _, d := range all {
+		p.mu.Lock()
+		isRead, text := d.isRead, d.fence
+		p.mu.Unlock()
+		if !isRead {
+			left, err := lease.SessionHolds(ctx, g.config.DB, caller+"/"+session, d.number)
+			if err != nil {
+				return err
+			}
+			isRead = left > 0
+		}
+		if isRead {
+			texts, known = append(texts, text), append(known, d)
+		}
+	}
+	open, err := g.openAll(ctx, caller, texts)
+	if err != nil {
+		return err
+	}
+	for range maxHandOvers {
+		var fences []fence
+		var of []*delivery
+		for i, d := range known {
+			if f, ok := open[i]; ok && !f.isOver() {
+				fences, of = append(fences, f), append(of, d)
+			}
+		}
+		if len(fences) == 0 {
+			return nil
+		}
+		heads, err := g.read(ctx, fences)
+		if err != nil {
+			return err
+		}
+		var left []elsewhere
+		p.mu.Lock()
+		for i, e := range heads {
+			switch reason, _ := e.end(); {
+			case e.isMoved():
+				of[i].isMoved = true
+			case reason == "":
+				left = append(left, e)
+			}
+		}
+		p.mu.Unlock()
+		if len(left) == 0 {
+			return nil
+		}
+		if err := g.keepMoved(ctx, caller, left, true); err != nil {
+			return err
+		}
+	}
+	return nil
 }

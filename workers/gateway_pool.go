@@ -31,7 +31,8 @@ type gatewayPool struct {
 	process string        // identifies it among the gateways of a caller
 	ended   chan struct{} // closed when run has returned
 
-	addMu sync.Mutex // held while kinds are added or removed
+	addMu      sync.Mutex // held while kinds are added or removed
+	handedOver sync.Once  // of handOver
 
 	mu       sync.Mutex // guards the fields below, and fields of kinds, sessions, requests and deliveries
 	isEnded  bool       // no request begins any more

@@ -60,7 +60,7 @@ func (p *gatewayPool) begin(a remote.Ask, received batches) (*remoteRequest, err
 	}
 	s := p.sessions[a.Session]
 	if s == nil {
-		s = &remoteSession{id: a.Session, held: make(map[*delivery]struct{})}
+		s = &remoteSession{id: a.Session, isHere: a.IsHere, held: make(map[*delivery]struct{})}
 		p.sessions[a.Session] = s
 	}
 	read := received.of(p.process)
@@ -77,6 +77,9 @@ func (p *gatewayPool) begin(a remote.Ask, received batches) (*remoteRequest, err
 	s.request = r
 	for _, b := range s.unread {
 		if b.number <= read {
+			for _, d := range b.deliveries {
+				d.isRead = true
+			}
 			continue
 		}
 		for _, d := range b.deliveries {

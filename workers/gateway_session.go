@@ -10,6 +10,7 @@ import (
 // remoteSession is a process of a worker. The mutex of the pool guards it.
 type remoteSession struct {
 	id, worker string
+	isHere     bool // it ends with this process
 	batch      int64
 	unread     []remoteBatch
 	held       map[*delivery]struct{}
@@ -43,7 +44,9 @@ func (p *gatewayPool) heartbeat(session string, fences []string) (ended []remote
 		case d.session.id != session:
 			ended = append(ended, remote.Ended{Fence: f, Reason: remote.Unknown})
 		case !d.isOver:
-			d.expires = now.Add(p.term())
+			d.expires, d.isRead = now.Add(p.term()), true
+		case d.reason == remote.Fenced && d.kind.guarantee != ExactlyOnce: // see noteEnd
+			unknown = append(unknown, f)
 		case d.reason != "":
 			ended = append(ended, remote.Ended{Key: d.job.Key, Fence: f, Reason: d.reason})
 		}

@@ -59,8 +59,6 @@ type leaseDetail struct {
 	Capacity int    `json:"capacity,omitempty"`
 	// Kinds whose starts it records first, because other workers claim their tasks: see taskledger_internal.may_claim.
 	Records []string `json:"records,omitempty"`
-	// IsSession: the lease is of a session's attempts whose process has ended, and of no process.
-	IsSession bool `json:"is_session,omitempty"`
 }
 
 // repeatedTask is a kind's task whose attempts this worker repeats most often without an event.

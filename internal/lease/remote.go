@@ -19,6 +19,8 @@ var (
 	sessionHoldSQL string
 	//go:embed sql/session_holds.sql
 	sessionHoldsSQL string
+	//go:embed sql/session_renew.sql
+	sessionRenewSQL string
 )
 
 // FenceKey returns the key with which all processes of serve seal the fences of attempts over HTTP.
@@ -34,6 +36,13 @@ func FenceKey(ctx context.Context, db ledger.DB) ([]byte, error) {
 func HoldSession(ctx context.Context, db ledger.DB, session string, holds []string, d time.Duration) error {
 	_, err := db.Exec(ctx, sessionHoldSQL, session, pgarray.Of(holds...), d.Milliseconds())
 	return pgerr.Explain("record what a worker holds", err)
+}
+
+// RenewSession extends the lease of a session over HTTP by d, or creates it. It adds the kinds to those that the lease
+// has. worker is the id under which the session's attempts run.
+func RenewSession(ctx context.Context, db ledger.DB, worker string, kinds []string, d time.Duration) error {
+	_, err := db.Exec(ctx, sessionRenewSQL, worker, pgarray.Of(kinds...), d.Milliseconds())
+	return pgerr.Explain("renew the lease of a session", err)
 }
 
 // SessionHolds returns for how long a process of a worker over HTTP holds an attempt, by the last [HoldSession].

@@ -59,6 +59,7 @@ type Ask struct {
 	Wait      time.Duration // for the first task
 	Received  string        // Answer.Batch of the last answer that the worker has read
 	Timeout   time.Duration // of an attempt
+	IsHere    bool          // the worker ends with this process
 }
 
 // Answer contains the tasks for a worker.

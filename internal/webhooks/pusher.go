@@ -128,6 +128,7 @@ func (k *pushedKind) run(ctx context.Context) {
 		Worker: "push", Session: k.session, Kinds: []ledger.Kind{k.Kind},
 		Guarantee: string(workers.AtLeastOnce), Wait: askFor,
 		Timeout: time.Duration(k.AcceptedFor) + time.Duration(k.Timeout) + grace, // see accept
+		IsHere:  true,
 	}
 	for ctx.Err() == nil {
 		select {
