@@ -77,9 +77,13 @@ comment on table taskledger.limited_kind is
   'Internal: which limits a kind has. weight: how many tokens of its rate a start takes.';
 
 create view taskledger.limited_kinds as
-select k.kind, k.name, k.weight from taskledger.limited_kind k;
+select k.kind, k.name, k.weight, l.max_running is not null as has_permits
+  from taskledger.limited_kind k
+  join taskledger.start_limit l on l.name = k.name;
 
-comment on view taskledger.limited_kinds is 'The kinds with limits of starts, and the names of these limits.';
+comment on view taskledger.limited_kinds is
+  'The kinds with limits of starts, and the names of these limits. has_permits: the limit is for how many tasks run at '
+  'a time, or for this too.';
 
 -- As limits_set: a start searches for limits of its kind only if there has ever been one.
 create sequence taskledger.start_limits_set;

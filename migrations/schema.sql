@@ -8369,10 +8369,12 @@ COMMENT ON TABLE taskledger.limited_kind IS 'Internal: which limits a kind has. 
 CREATE VIEW taskledger.limited_kinds AS
  SELECT k.kind,
     k.name,
-    k.weight
-   FROM taskledger.limited_kind k;
+    k.weight,
+    (l.max_running IS NOT NULL) AS has_permits
+   FROM (taskledger.limited_kind k
+     JOIN taskledger.start_limit l ON ((l.name = k.name)));
 
-COMMENT ON VIEW taskledger.limited_kinds IS 'The kinds with limits of starts, and the names of these limits.';
+COMMENT ON VIEW taskledger.limited_kinds IS 'The kinds with limits of starts, and the names of these limits. has_permits: the limit is for how many tasks run at a time, or for this too.';
 
 CREATE SEQUENCE taskledger.limits_set
     START WITH 1

@@ -32,7 +32,8 @@ type view struct {
 	paused      map[ledger.Kind]bool
 	shed        map[ledger.Kind]bool // their oldest waiting tasks are discarded
 	claimed     map[ledger.Kind]bool // live workers claim their tasks
-	limited     map[ledger.Kind]bool // a concurrency limit applies to them
+	limited     map[ledger.Kind]bool // limits of starts apply to them
+	gated       map[ledger.Kind]bool // of these, a concurrency limit does
 }
 
 // watch reads the state of the database at intervals until quit is done. While it is unavailable nothing changes.
@@ -82,16 +83,17 @@ func (p *Pool) note(ctx context.Context, v view) {
 	}
 }
 
-// noteLimit records whether a concurrency limit applies to the kind. If it has, each start is recorded before the
-// handler, and the database refuses it above the limit.
-func (k *kind) noteLimit(v view) { k.SetLimited(v.limited[k.Name]) }
+// noteLimit records whether limits of starts apply to the kind. If so, each start is recorded before the handler, and
+// the database refuses it above the limit.
+func (k *kind) noteLimit(v view) { k.SetLimited(v.limited[k.Name], v.gated[k.Name]) }
 
 // recordsFirst reports whether attempts record their start before the handler runs.
 func (k *kind) recordsFirst() bool { return !k.isClaimed && (k.claims.isOn.Load() || k.IsLimited()) }
 
 func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 	v := view{asked: time.Now(), paused: make(map[ledger.Kind]bool), shed: make(map[ledger.Kind]bool),
-		claimed: make(map[ledger.Kind]bool), limited: make(map[ledger.Kind]bool)}
+		claimed: make(map[ledger.Kind]bool), limited: make(map[ledger.Kind]bool),
+		gated: make(map[ledger.Kind]bool)}
 	rows, err := db.Query(ctx, watchSQL)
 	if err != nil {
 		return v, pgerr.Explain("read the state of the database", err)
@@ -110,6 +112,8 @@ func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 			v.claimed[kind] = true
 		case "limited":
 			v.limited[kind] = true
+		case "gated":
+			v.limited[kind], v.gated[kind] = true, true
 		case "shed":
 			v.shed[kind] = true
 		}

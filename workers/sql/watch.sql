@@ -4,7 +4,7 @@
 -- and 0 if none has begun yet); and in each row a kind with one of its conditions:
 -- 'paused': an operator has paused it; 'claimed': live workers claim its tasks and do not ask the dispatcher for them;
 -- 'shed': its oldest waiting tasks are discarded, or soon may be, because at least half of the limit waits;
--- 'limited': it has a concurrency limit.
+-- 'gated': it has a concurrency limit; 'limited': it has a limit of how many tasks start in a period.
 -- Without such kinds, one row with '' as kind.
 -- Locks nothing. Reads the small tables of pauses, of leases and of limits; a count is one row of its key.
 select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.session_incarnation(), '') end,
@@ -21,7 +21,7 @@ select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.s
    select c.kind, 'claimed'
      from taskledger.claimed_kinds c
    union all
-   select l.kind, 'limited'
+   select l.kind, case when l.has_permits then 'gated' else 'limited' end
      from taskledger.limited_kinds l
    union all
    select o.kind, 'shed'

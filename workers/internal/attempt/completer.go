@@ -61,7 +61,7 @@ func newCompleter(r *Runner) *completer {
 // add queues a completion to be recorded. It blocks while too many wait.
 func (c *completer) add(one completion) {
 	c.tokens <- struct{}{}
-	if one.attempt.kind.IsLimited() || one.attempt.kind.RecordsAtOnce {
+	if one.attempt.kind.isGated.Load() || one.attempt.kind.RecordsAtOnce {
 		c.runner.express.add(urgent{success: one})
 		return
 	}

@@ -54,13 +54,17 @@ type Kind struct {
 	repeats    repeats
 	running    atomic.Int32
 	overdue    atomic.Int32
-	isLimited  atomic.Bool // a concurrency limit applies
+	isLimited  atomic.Bool // a limit of starts applies
+	isGated    atomic.Bool // a concurrency limit applies, whose permits are free when an attempt has ended
 }
 
-// SetLimited records whether a concurrency limit applies to the kind.
-func (k *Kind) SetLimited(is bool) { k.isLimited.Store(is) }
+// SetLimited records whether a limit of starts applies to the kind, and whether that is one of concurrency.
+func (k *Kind) SetLimited(is, isGated bool) {
+	k.isLimited.Store(is)
+	k.isGated.Store(isGated)
+}
 
-// IsLimited reports whether a concurrency limit applies to the kind.
+// IsLimited reports whether a limit of starts applies to the kind.
 func (k *Kind) IsLimited() bool { return k.isLimited.Load() }
 
 // Running returns how many slots are busy with handlers, the overdue ones included.
