@@ -1,6 +1,6 @@
 // Command partner reports orders to a partner's HTTP API, at most five requests at a time over all workers. The partner
-// gets each order at least once, with the task's key as the idempotency key. DATABASE_URL is the address of a login
-// with the roles producer, worker and operator, PARTNER_URL that of the partner.
+// gets each order at least once, with the task's key as the idempotency key. PARTNER_URL is the partner's address,
+// DATABASE_URL the address of a login with the roles producer, worker and operator.
 //
 //	partner work                     works until it is interrupted
 //	partner send A-1 A-2             reports orders

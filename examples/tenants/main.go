@@ -1,5 +1,5 @@
 // Command tenants places orders of several tenants, each in a PostgreSQL of its own, and works on the tasks of all.
-// Each database is a ledger with its own services. TENANTS has the addresses of each, as
+// Each database is a ledger with its own services. TENANTS contains their addresses, as
 // acme=postgres://…,nats://… globex=postgres://…: without an address of NATS, the ledger's services run the server.
 //
 //	tenants work                  works for all tenants until it is interrupted
@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string) error {
 	return errors.New("usage: tenants work | tenants place TENANT ORDER...")
 }
 
-// open connects to all ledgers. It returns those that it has opened even if it returns an error.
+// open connects to all ledgers. Even with an error, it returns the opened ones.
 func open(ctx context.Context, addresses string) (tenants, error) {
 	all := make(tenants)
 	for word := range strings.FieldsSeq(addresses) {
