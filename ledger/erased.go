@@ -6,8 +6,7 @@ import (
 )
 
 // Erased returns the keys of the tasks whose data, meta and actor were erased, if e is the record of an erasure, and
-// none otherwise. A subscriber of kind taskledger.operation removes what it has copied from earlier events of these
-// tasks.
+// none otherwise. A subscriber of kind taskledger.operation removes its copies of these tasks' earlier events.
 func Erased(e Event) []Key {
 	if e.Kind != "taskledger.operation" || e.Version != 1 || !strings.HasPrefix(string(e.BizID), "erase/") {
 		return nil

@@ -31,7 +31,7 @@ type erased struct {
 }
 
 // eraseMessages deletes the messages of the tasks that were erased, according to the records in a page. All their
-// messages come before that page, and those that are published again contain no texts. The list is in the ledger: a
+// messages come before that page, and later copies contain no texts. The list is in the ledger: a
 // record alone, which an operator could write, deletes nothing. Until it is done the cursor stays, so a session that
 // ends is repeated.
 func (s *session) eraseMessages(ctx context.Context, page []ledger.Event) error {

@@ -1,5 +1,5 @@
-// Package erasure removes the texts of tasks for good: data, meta and actor of their events, and what was copied from
-// them. Keys, states, times and versions stay, and the seal stays valid: its leaves cover the texts by salted digests.
+// Package erasure removes the texts of tasks for good: data, meta and actor of their events, and all copies of
+// these. Keys, states, times and versions stay, and the seal stays valid: its leaves cover the texts by salted digests.
 //
 //	report, err := erasure.Erase(ctx, pool, erasure.Options{Keys: keys, Reason: "request 17", Open: openArchive})
 //

@@ -65,7 +65,7 @@ type Options struct {
 	Keys []ledger.Key
 	// Prefix also erases all tasks of its kind whose biz_id begins with its biz_id. Default: none.
 	Prefix *ledger.Key
-	// Again erases what the archives list and the ledger lacks, because it was restored from before an erasure.
+	// Again repeats the erasures that the archives list and the ledger lacks, since it was restored.
 	Again bool
 	// Archives are archives to rewrite in addition to those in which the ledger has stored tasks, such as exports.
 	Archives []string
@@ -100,7 +100,7 @@ func (o Options) Validate() error {
 
 // Report is the result of [Erase].
 type Report struct {
-	Tasks    int64                     `json:"tasks"`  // that are erased, also by an earlier call
+	Tasks    int64                     `json:"tasks"`  // that are erased, by earlier calls, too
 	Events   int64                     `json:"events"` // whose texts were removed from the table
 	Archives map[string]archive.Erased `json:"archives"`
 }
@@ -108,8 +108,7 @@ type Report struct {
 // Erase erases tasks, see the package comment. It commits. The login needs the role archiver.
 //
 // Errors: [*ledger.InvalidError]; [ledger.ErrUnknownTask]; [ErrNotProjected]; [*UnreadableError];
-// [*archive.FileError]; errors of stores. The report is valid in each case. Call it again after an error: it completes
-// what it has begun.
+// [*archive.FileError]; errors of stores. The report is valid in each case. Call it again after an error: it continues.
 func Erase(ctx context.Context, db *pgxpool.Pool, o Options) (Report, error) {
 	e := &eraser{db: db, o: o, report: Report{Archives: make(map[string]archive.Erased)}}
 	if err := o.Validate(); err != nil {
@@ -177,7 +176,7 @@ func (e *eraser) run(ctx context.Context) error {
 	return nil
 }
 
-// open opens all archives before anything is erased. An archive that has no volumes any more is elsewhere.
+// open opens all archives before anything is erased. An archive that lost its volumes is elsewhere.
 func (e *eraser) open(ctx context.Context) (map[string]archive.Store, error) {
 	hasVolumes := make(map[string]bool)
 	rows, err := e.db.Query(ctx, placesSQL)
@@ -303,7 +302,7 @@ func (e *eraser) erasePrefix(ctx context.Context, origin string, stores map[stri
 	return nil
 }
 
-// eraseAgain erases what the archives list, as the same acts.
+// eraseAgain repeats the erasures that the archives list, as the same acts.
 func (e *eraser) eraseAgain(ctx context.Context, origin string, stores map[string]archive.Store) error {
 	for _, s := range stores {
 		listed, err := archive.LostErasures(ctx, e.db, s, origin)
