@@ -61,7 +61,7 @@ func (a *app) complete(cmd *cobra.Command, values map[string][]string) {
 	}
 	for name, list := range values {
 		if cmd.LocalFlags().Lookup(name) != nil {
-			// It returns an error for a flag that already has a completion: persistent flags are visited more than
+			// It returns an error for a flag with a completion: persistent flags are visited more than
 			// once.
 			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 		}
