@@ -19,6 +19,10 @@ func replaceMeasure() measure {
 			if err := migrate(ctx, t); err != nil {
 				return err
 			}
+			plain := func(int) *ledger.EnqueueOptions { return nil }
+			if err := fillWith(ctx, t, keys, strconv.Itoa, plain); err != nil {
+				return err
+			}
 			return measureReplace(ctx, t, connections, enqueue)
 		}
 	}
