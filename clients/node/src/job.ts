@@ -1,5 +1,6 @@
 /** An attempt as its handler sees it, and its outcome. All durations are in seconds. */
 
+import { format } from "node:util";
 import { log } from "./log.js";
 
 /** Thrown by a handler: the task is dead, and is not tried again. */
@@ -161,28 +162,27 @@ export function finished(value: unknown): Outcome {
 export function failed(error: unknown, retry: object | undefined, job: Job): Outcome {
   if (error instanceof Snooze) {
     const { until } = error;
-    return { verb: "snooze", body: until instanceof Date ? { at: until.toISOString() } : { in: until }, error };
+    return { verb: "snooze", body: until instanceof Date ? { at: until.toJSON() } : { in: Number(until) }, error };
   }
   const cause = (error instanceof Permanent || error instanceof Retry) && error.cause ? error.cause : error;
-  const isError = error instanceof Error;
   const message = job.over.aborted ? `the handler was cancelled: ${(job.over.reason as Cancelled).reason}`
-    : isError ? error.message || error.name : String(error);
+    : error instanceof Error ? error.message || error.name : error;
   if (!job.over.aborted) job.log.warn("the attempt failed", { error });
   const body: Record<string, unknown> = {
     error: printable(message, 4096) || "the handler failed",
     error_type: printable(cause instanceof Error ? cause.name : typeof cause, 512),
   };
-  if (isError && error.stack) body.stack = printable(error.stack, 16384);
+  if (error instanceof Error && error.stack) body.stack = printable(error.stack, 16384);
   if (error instanceof Permanent) body.permanent = true;
   if (error instanceof Retry && error.safe) body.safe = true;
-  if (error instanceof Retry && error.after !== undefined) body.retry_in = error.after;
+  if (error instanceof Retry && error.after !== undefined) body.retry_in = Number(error.after);
   if (retry !== undefined) body.retry = retry;
   return { verb: "fail", body, error };
 }
 
-/** Text that JSON and PostgreSQL can store, of at most so many bytes. */
-export function printable(text: string, most: number): string {
-  const bytes = Buffer.from(text.replaceAll("\0", "\ufffd"));
+/** Text that JSON and PostgreSQL can store, of at most so many bytes. Any value has one: handlers throw anything. */
+export function printable(value: unknown, most: number): string {
+  const bytes = Buffer.from(format("%s", value).replaceAll("\0", "\ufffd"));
   if (bytes.length <= most) return bytes.toString();
   let end = most;
   while (end > 0 && (bytes[end]! & 0xc0) === 0x80) end--;

@@ -56,6 +56,22 @@ test("failures", async () => {
   assert.equal((await history(kind, "snooze")).includes("failed"), false);
 });
 
+test("odd errors fail their tasks, and not the worker", async () => {
+  const kind = newKind();
+  const odd = {
+    date: () => new Snooze(new Date(NaN)),
+    prototype: () => Object.create(null),
+    message: () => Object.assign(new Error(), { message: { code: 7 } }),
+    stack: () => Object.assign(new Error("x"), { stack: 7 }),
+    number: () => new Snooze(NaN),
+    bigint: () => new Retry("x", { after: 0n }),
+  };
+  await running(newWorker().handle(kind, (job) => { throw odd[job.bizId](); }), async () => {
+    for (const id in odd) await client.enqueue(kind, id, undefined, { retry: { ladder: [0] } });
+    for (const id in odd) await assert.rejects(wait(kind, id), TaskFailed);
+  });
+});
+
 test("progress", async () => {
   const kind = newKind();
   let end;

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import taskledger
@@ -75,6 +77,25 @@ class TestWorker(Case):
         self.assertEqual(self.data("permanent", "failed")["error"]["type"], "ValueError")
         self.assertIn("snoozed", self.history("snooze"))
         self.assertNotIn("failed", self.history("snooze"))
+
+    def test_odd_errors_fail_their_tasks(self) -> None:
+        class Odd(Exception):
+            def __str__(self) -> str:
+                raise ValueError("no text")
+        odd: dict[str, Callable[[], Exception]] = {
+            "text": Odd, "zone": lambda: taskledger.Snooze(datetime(2030, 1, 1)),
+            "nan": lambda: taskledger.Retry("x", after=float("nan"))}
+        worker = self.worker()
+
+        @worker.handle(self.kind)
+        def handler(job: Job) -> Any:
+            raise odd[job.biz_id]()
+        with self.running(worker):
+            for id_ in odd:
+                self.client.enqueue(self.kind, id_, None, retry={"ladder": [0]})
+            for id_ in odd:
+                with self.assertRaises(taskledger.TaskFailed):
+                    self.client.wait(self.kind, id_, PATIENCE)
 
     def test_progress(self) -> None:
         worker, reported = self.worker(), threading.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,10 @@ class OtherArgs(Exception):
 
 def seconds(value: Seconds) -> float:
     """Return a duration in seconds."""
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+    number = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a duration must be a number of seconds, got {number}")
+    return number
 
 
 def timestamp(name: str, at: datetime) -> str:
@@ -58,6 +62,11 @@ def timestamp(name: str, at: datetime) -> str:
     if at.tzinfo is None:
         raise ValueError(f"{name} needs a time zone, such as datetime.now(timezone.utc), got {at.isoformat()}")
     return at.isoformat()
+
+
+def in_or_at(name: str, until: Seconds | datetime) -> dict[str, Any]:
+    """Return the member in or at of a snooze."""
+    return {"at": timestamp(name, until)} if isinstance(until, datetime) else {"in": seconds(until)}
 
 
 def _members(kind: str, biz_id: str, args: Any, options: Options) -> dict[str, Any]:

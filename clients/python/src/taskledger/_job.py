@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ._enqueue import Seconds, seconds, timestamp
+from ._enqueue import Seconds, in_or_at, seconds
 
 log = logging.getLogger("taskledger")
 MAX_RESULT = 256 * 1024  # bytes
@@ -31,7 +31,7 @@ class Retry(Exception):
 
     def __init__(self, message: str, after: Seconds | None = None, *, safe: bool = False) -> None:
         super().__init__(message)
-        self.after, self.safe = after, safe
+        self.after, self.safe = None if after is None else seconds(after), safe
 
 
 class Snooze(Exception):
@@ -39,7 +39,7 @@ class Snooze(Exception):
 
     def __init__(self, until: Seconds | datetime) -> None:
         super().__init__(f"snoozed until {until}")
-        self.until = until
+        self.until, self.body = until, in_or_at("Snooze", until)
 
 
 class Cancelled(Exception):
@@ -129,22 +129,22 @@ def finished(value: Any) -> Outcome:
 def failed(error: BaseException, retry: Mapping[str, Any] | None, job: Job) -> Outcome:
     """Return the outcome of a handler that raised error."""
     if isinstance(error, Snooze):
-        return Outcome("snooze", {"at": timestamp("Snooze", error.until)} if isinstance(error.until, datetime)
-                       else {"in": seconds(error.until)}, error)
-    text = str(error) or type(error).__name__
+        return Outcome("snooze", error.body, error)
+    try:
+        text = str(error) or type(error).__name__
+    except Exception as reason:  # of its __str__
+        text = f"{type(error).__name__}, whose text cannot be made: {reason}"
     if isinstance(error, (Cancelled, asyncio.CancelledError)):
         text = f"the handler was cancelled: {job.reason}"
     elif not job.cancelled.is_set():
-        job.log.warning("the attempt failed: %s", error, exc_info=error)
+        job.log.warning("the attempt failed: %s", text, exc_info=error)
     cause = error.__cause__ if isinstance(error, (Permanent, Retry)) and error.__cause__ else error
     body: dict[str, Any] = {"error": printable(text, 4096), "error_type": printable(type(cause).__qualname__, 512),
                             "stack": printable("".join(traceback.format_exception(error)), 16384)}
     if isinstance(error, Permanent):
         body["permanent"] = True
-    if isinstance(error, Retry) and error.safe:
-        body["safe"] = True
-    if isinstance(error, Retry) and error.after is not None:
-        body["retry_in"] = seconds(error.after)
+    if isinstance(error, Retry):
+        body.update(safe=error.safe, **({} if error.after is None else {"retry_in": error.after}))
     if retry is not None:
         body["retry"] = dict(retry)
     return Outcome("fail", body, error)
