@@ -372,7 +372,7 @@ func ordered(t testing.TB, n int) *pgxpool.Pool {
 		ledgertest.Enqueue(t, db, gatedKey(i), "")
 	}
 	ledgertest.ExecAsOwner(t, db, `
-		alter table taskledger.event disable trigger user`)
+		alter table taskledger.event disable trigger event_append_only, disable trigger event_erasure`)
 	ledgertest.ExecAsOwner(t, db, `
 		update taskledger.event set order_key = 'customer/' || substr(biz_id, 3)::integer % 2 where version = 1`)
 	return db

@@ -2524,7 +2524,7 @@ begin
   if login <> session_user and row_security_active('taskledger.cursor') then
     raise exception 'taskledger: subscriber % belongs to the login %', subscriber, login
       using errcode = 'insufficient_privilege',
-      hint = format('Connect as that login, or as an operator: taskledger give subscriber %s %s', subscriber,
+      hint = format('Connect as that login, or as an operator: taskledger seek subscriber %s --give %s', subscriber,
                     session_user);
   end if;
 end

@@ -34,8 +34,13 @@ type claimer struct {
 func (b *bundle) claimer(worker string) *claimer {
 	b.T.Helper()
 	c := &claimer{b, b.As("worker"), worker}
-	try(c.db.Exec(b.Context(), "select taskledger.heartbeat($1, '{test.order}')", worker))(b.T)
+	c.heartbeat()
 	return c
+}
+
+func (c *claimer) heartbeat() {
+	c.T.Helper()
+	try(c.db.Exec(c.Context(), "select taskledger.heartbeat($1, '{test.order}')", c.worker))(c.T)
 }
 
 // claim returns the ids of at most n tasks that it claims.
@@ -224,7 +229,7 @@ func TestClaimNextByWeight(t *testing.T) {
 			b.Exec(`
 				insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, partition, priority)
 				select 1, 0, 0, 'enqueued', 'test.order', v.partition || '-' || g, 'a', v.partition, v.priority
-				  from (values ('heavy', 0, 600), ('light', 0, 600), ('plain', 0, 600), ('low', 4, 20), ('high', 1, 20))
+				  from (values ('heavy', 0, 150), ('light', 0, 150), ('plain', 0, 150), ('low', 4, 20), ('high', 1, 20))
 				         v(partition, priority, n)
 				 cross join generate_series(1, v.n) g`)
 			b.list()
@@ -237,6 +242,7 @@ func TestClaimNextByWeight(t *testing.T) {
 			got := map[string]int{}
 			const urgent, others = 20, 100
 			for claimed := 0; claimed < urgent+others; b.list() {
+				c.heartbeat()
 				for range max(1, 8/n) { // tasks that are not projected yet are passed over, up to a number
 					for id := range strings.FieldsSeq(c.claim(n)) {
 						partition, _, _ := strings.Cut(id, "-")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/http"
 	"os"
 	"reflect"
@@ -201,7 +202,7 @@ func (w *worker) ask(ctx, handlers context.Context) error {
 
 // call repeats a call until the server answers, and may not answer otherwise later.
 func (w *worker) call(ctx context.Context, name string, body, into any) error {
-	for {
+	for n := 0; ; n++ {
 		err := w.client.do(ctx, http.MethodPost, "/v1/work"+name, body, into)
 		var p *Problem
 		isProblem := errors.As(err, &p)
@@ -210,8 +211,20 @@ func (w *worker) call(ctx context.Context, name string, body, into any) error {
 		if err == nil || ctx.Err() != nil || isProblem && !mayPass {
 			return err
 		}
-		_ = loop.Sleep(ctx, time.Second)
+		_ = loop.Sleep(ctx, backoff(p, n))
 	}
+}
+
+// maxRetryAfter bounds the pause that a server or proxy asks for: the lease of a task lasts 30 s without a heartbeat.
+const maxRetryAfter = 10 * time.Second
+
+// backoff returns the pause before a call is repeated for the n-th time, from 0, after an answer or (nil) none.
+func backoff(p *Problem, n int) time.Duration {
+	if p != nil && p.RetryAfter > 0 {
+		return min(time.Duration(p.RetryAfter)*time.Second, maxRetryAfter)
+	}
+	pause := min(5*time.Second, 100*time.Millisecond<<min(n, 10))
+	return pause/2 + mathrand.N(pause)
 }
 
 // begin runs the handler of a task, unless it runs already.

@@ -34,7 +34,7 @@ var (
 
 // Erasure is an act that has removed data, meta and actor of tasks, as an archive lists it.
 type Erasure struct {
-	Format string       `json:"format"` // "taskledger erasure v1"
+	Format string       `json:"format"` // "erasures of taskledger v1"
 	ID     string       `json:"id"`
 	Ledger string       `json:"ledger"` // the ledger's origin
 	At     time.Time    `json:"at"`
@@ -51,7 +51,7 @@ type ErasedTask struct {
 }
 
 const (
-	erasureFormat  = "taskledger erasure v1"
+	erasureFormat  = "erasures of taskledger v1"
 	erasuresPrefix = "erasures/"
 	listedSuffix   = ".json" // the act is listed
 	doneSuffix     = ".done" // all volumes are rewritten

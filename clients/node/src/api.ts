@@ -45,7 +45,7 @@ export class NoAnswer extends Error {
 
 /** Seconds until a call is repeated for the n-th time, from 0. */
 export function backoff(error: unknown, n: number): number {
-  if (error instanceof Problem && error.retryAfter !== undefined) return error.retryAfter;
+  if (error instanceof Problem && error.retryAfter !== undefined) return Math.min(error.retryAfter, 10);
   return Math.min(5, 0.1 * 2 ** Math.min(n, 10)) * (0.5 + Math.random());
 }
 

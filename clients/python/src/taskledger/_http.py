@@ -46,7 +46,7 @@ class Ended(Exception):
 def backoff(error: Exception, attempt: int) -> float:
     """Return the seconds until a call is repeated for the n-th time, from 0."""
     if isinstance(error, Problem) and error.retry_after is not None:
-        return error.retry_after
+        return min(error.retry_after, 10.0)
     return min(5.0, 0.1 * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1.5)
 
 
