@@ -3,11 +3,28 @@ package console
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"net/http"
 	"slices"
+	"time"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+)
+
+//go:embed sql/lost_workers.sql
+var lostWorkersSQL string
+
+const (
+	// heldTasks is the number of unfinished tasks among which those of lost workers are found.
+	heldTasks = 1000
+	// maxLostRows is the number of rows, by lost worker and kind, that are read.
+	maxLostRows = 2000
+	// lostLong is the time after which a lost worker without tasks is folded.
+	lostLong = time.Hour
 )
 
 // workerView is a worker with the sums of its kinds.
@@ -17,6 +34,14 @@ type workerView struct {
 	Slots, Running, Overdue, InFlight int
 	PerMinute                         float64
 	Used                              float64 // of the slots, in percent
+	lost
+}
+
+// lost is what is known of a lost worker.
+type lost struct {
+	HeardAt time.Time // when it last renewed its lease; zero: unknown
+	Held    int64     // running tasks that it holds, of the kinds that the caller may use
+	IsMore  bool      // it may hold others
 }
 
 // maxKindsInRow is the number of kinds in the row of a worker, those with the most running tasks. The others are
@@ -63,11 +88,12 @@ func newWorkerView(w workers.Worker) workerView {
 // workersData is the content of the page Workers.
 type workersData struct {
 	*listData[workers.Worker]
-	Live, Lost []workerView
-	IsLater    bool // this is not the first page
+	Live, Lost, LostLong []workerView
+	LostElsewhere        int  // lost workers that are not on this page
+	IsLater              bool // this is not the first page
 }
 
-// showWorkers shows a page of the workers, with the kinds that the caller may use.
+// showWorkers shows a page of the workers, the lost ones first, with the kinds that the caller may use.
 func (h *Handler) showWorkers(ctx context.Context, r *http.Request, v *view) error {
 	after, err := afterName(r)
 	if err != nil {
@@ -88,12 +114,50 @@ func (h *Handler) showWorkers(ctx context.Context, r *http.Request, v *view) err
 	if err != nil {
 		return err
 	}
+	all, err := h.readLost(ctx, v.Caller.MayUse)
+	if err != nil {
+		return err
+	}
 	for _, w := range d.Items {
-		if w.Alive {
-			d.Live = append(d.Live, newWorkerView(w))
-		} else {
-			d.Lost = append(d.Lost, newWorkerView(w))
+		one := newWorkerView(w)
+		one.lost = all[w.ID]
+		switch {
+		case w.Alive:
+			d.Live = append(d.Live, one)
+		case one.Held == 0 && v.At.Sub(one.HeardAt) > lostLong:
+			d.LostLong = append(d.LostLong, one)
+		default:
+			d.Lost = append(d.Lost, one)
 		}
 	}
+	slices.SortStableFunc(d.Lost, func(a, b workerView) int {
+		return cmp.Or(cmp.Compare(b.Held, a.Held), b.HeardAt.Compare(a.HeardAt))
+	})
+	if !v.Caller.IsLimited() {
+		d.LostElsewhere = max(0, len(all)-len(d.Lost)-len(d.LostLong))
+	}
 	return nil
+}
+
+// readLost returns the lost workers by id, with their tasks of the kinds that may be counted.
+func (h *Handler) readLost(ctx context.Context, mayCount func(ledger.Kind) bool) (map[string]lost, error) {
+	rows, err := h.config.DB.Query(ctx, lostWorkersSQL, int64(heldTasks), int64(maxLostRows))
+	if err != nil {
+		return nil, pgerr.Explain("read lost workers", err)
+	}
+	defer rows.Close()
+	all := map[string]lost{}
+	for rows.Next() {
+		var id, kind string
+		var one lost
+		if err := rows.Scan(&id, pgquery.Micros(&one.HeardAt), &kind, &one.Held, &one.IsMore); err != nil {
+			return nil, pgerr.Explain("read lost workers", err)
+		}
+		if !mayCount(ledger.Kind(kind)) {
+			one.Held = 0
+		}
+		one.Held += all[id].Held
+		all[id] = one
+	}
+	return all, pgerr.Explain("read lost workers", rows.Err())
 }

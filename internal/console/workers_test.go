@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -74,6 +75,39 @@ func TestWorkersInPages(t *testing.T) {
 		t.Errorf("the pages have %d workers, want 120", len(seen))
 	}
 	b.want(b.get("/workers?after=%ff"), http.StatusBadRequest, "after must be a name")
+}
+
+// Lost workers come first, with the time of their last lease and the tasks that they hold of kinds that the caller may
+// use. Those that were lost long ago and hold none are folded.
+func TestLostWorkersComeFirst(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for _, key := range []string{"coupon.send/1", "coupon.send/2", "other.make/1"} {
+		k := ledgertest.Key(t, key)
+		ledgertest.Enqueue(t, s.db, k, `{}`)
+		s.appendAll(k, ledger.AppendRequest{Type: ledger.EventStarted, Actor: "w-lost"})
+	}
+	s.project()
+	ledgertest.ExecAsOwner(t, s.db, "update taskledger.task set lingering = version where state = 'running'")
+	ledgertest.ExecAsOwner(t, s.db, `
+		insert into taskledger.lease (name, holder, since, alive_until, term, detail)
+		select 'worker/' || w.id, w.id, now() - interval '1 day', now() + w.until, '15 seconds',
+		       '{"kinds":["coupon.send","other.make"],"shards":"all"}'
+		  from (values ('w-alive', interval '15 seconds'), ('w-lost', interval '-165 seconds'),
+		               ('w-none', interval '-15 minutes'), ('w-old', interval '-3 hours')) w(id, until)`)
+	for held, b := range map[string]*browser{"3": s.as(api.Viewer), "2": s.as(api.Viewer, "coupon.*")} {
+		p := b.get("/workers")
+		b.want(p, http.StatusOK, "<h2>2 lost</h2>", `<span class="state dead">lost</span>`, ">3 min ago</time>",
+			`data-label="holds tasks">`+held+"</td>", "1 lost for more than an hour")
+		last := -1
+		for _, id := range []string{"w-lost", "w-none", "w-alive", "w-old"} {
+			at := strings.Index(p.body, "<code>"+id+"</code>")
+			if at < last {
+				t.Errorf("%s is before another worker:\n%s", id, p.content())
+			}
+			last = at
+		}
+	}
 }
 
 // The charts mark when the first worker of a version began, and what a worker has written as its version stays text.
