@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,12 +13,21 @@ import (
 
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 )
 
+//go:embed sql/subscriber_pauses.sql
+var subscriberPausesSQL string
+
 const (
+	// nearEvents and nearAge are how far behind a subscriber may be that keeps up: some events are always on their way.
+	nearEvents, nearAge = 10, time.Minute
+	// recordedPauses is the number of records among which the pauses of a page are found.
+	recordedPauses = 200
 	// lagSteps is the number of steps of a chart of the lag in the last hour.
 	lagSteps = 30
 	// lagStep is the length of a step.
@@ -31,11 +42,18 @@ const (
 type subscriberView struct {
 	subscribers.Subscriber
 	State    *subscribers.State // nil: it keeps no tables and parks no events
+	Pause    *subscriberPause   // nil: it is not paused, or no recent record is found
 	Spark    spark              // of the lag
 	HasRate  bool
 	PerSec   float64 // events that it passes in a second
 	Arriving float64 // events that are committed in a second
 	Distance float64 // events between it and the newest one, about
+}
+
+// subscriberPause is the record of a pause.
+type subscriberPause struct {
+	Actor, Reason string
+	At            time.Time
 }
 
 // Rate returns how many events the subscriber passes, "" if that is not known.
@@ -46,13 +64,28 @@ func (s *subscriberView) Rate() string {
 	return perSecond(s.PerSec)
 }
 
-// CaughtUp returns when the subscriber has passed all events, if it goes on so.
-func (s *subscriberView) CaughtUp() string {
+// IsNear reports whether the subscriber is at most a few events or seconds behind.
+func (s *subscriberView) IsNear() bool {
+	late := time.Duration(s.Age) * time.Millisecond
+	return s.Lag == 0 || late < lateAge || s.Lag <= nearEvents && late < nearAge
+}
+
+// IsStopped reports whether an event stops the subscriber, or its place is of another database.
+func (s *subscriberView) IsStopped() bool {
+	return !s.IsLocal || s.State != nil && s.State.Failing != nil
+}
+
+// CatchesUp returns when the subscriber has passed all events, if it goes on so; "" if that is not known.
+func (s *subscriberView) CatchesUp() string {
 	gain := s.PerSec - s.Arriving
 	switch {
-	case s.Lag == 0:
-		return "now"
-	case !s.HasRate || s.IsPaused:
+	case s.IsStopped():
+		return "no, it is stopped"
+	case s.IsPaused:
+		return "once it is resumed"
+	case s.IsNear():
+		return "keeps up"
+	case !s.HasRate:
 		return ""
 	case s.PerSec == 0:
 		return "no, it does not move"
@@ -62,24 +95,53 @@ func (s *subscriberView) CaughtUp() string {
 	return "in " + age(time.Duration(s.Distance/gain*float64(time.Second)))
 }
 
-// Note returns why the subscriber does not go on, "" if it does.
+// IsBehind reports whether the subscriber is paused or stopped, or does not catch up.
+func (s *subscriberView) IsBehind() bool {
+	return s.IsPaused || strings.HasPrefix(s.CatchesUp(), "no,")
+}
+
+// Word returns the state of the subscriber in a word.
+func (s *subscriberView) Word() string {
+	switch {
+	case s.IsStopped():
+		return "stopped"
+	case s.IsPaused:
+		return "paused"
+	case s.State != nil && s.State.Work != nil && s.State.Work.Result == nil:
+		return "rebuilding"
+	}
+	return "follows"
+}
+
+// Note returns why the subscriber does not go on, or what it does besides; "" if there is nothing to add.
 func (s *subscriberView) Note() string {
 	switch {
 	case !s.IsLocal:
 		return "its place is of another database: taskledger rebase"
-	case s.IsPaused:
-		return "paused"
 	case s.State == nil:
 		return ""
 	case s.State.Failing != nil:
 		f := s.State.Failing
-		return fmt.Sprintf("stopped at position %d, %s version %d, after %s: %s", f.Position, f.Key, f.Version,
+		return fmt.Sprintf("at position %d, %s version %d, after %s: %s", f.Position, f.Key, f.Version,
 			failures(f.Failures), f.Error)
 	case s.State.Work != nil && s.State.Work.Result == nil:
 		return fmt.Sprintf("%s: %s of %s events", s.State.Work.Name, printable.Count(s.State.Work.Done),
 			printable.Count(s.State.Work.Total))
 	}
 	return ""
+}
+
+// rank returns a number for the order by trouble, the worst with the greatest one.
+func (s *subscriberView) rank() int {
+	switch {
+	case s.IsStopped():
+		return 3
+	case s.IsPaused:
+		return 2
+	case s.State != nil && s.State.Parked > 0:
+		return 1
+	}
+	return 0
 }
 
 func failures(n int) string {
@@ -111,16 +173,53 @@ func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view)
 		if at := slices.IndexFunc(states, func(o subscribers.State) bool { return o.Name == s.Name }); at >= 0 {
 			all[i].State = &states[at]
 		}
+	}
+	d := newList(all, func(s *subscriberView) string { return s.Name })
+	v.Data = d
+	slices.SortStableFunc(d.Items, func(a, b *subscriberView) int {
+		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(b.Age, a.Age))
+	})
+	for i, s := range d.Items {
 		if i < maxCharts && s.IsLocal {
 			points, err := subscribers.ReadHistory(ctx, h.config.DB, s.Name, lagStep, lagSteps)
 			if err != nil {
 				return err
 			}
-			all[i].addHistory(points)
+			s.addHistory(points)
 		}
 	}
-	v.Data = newList(all, func(s *subscriberView) string { return s.Name })
-	return nil
+	return h.addPauses(ctx, d.Items)
+}
+
+// addPauses adds the records of the pauses that last.
+func (h *Handler) addPauses(ctx context.Context, all []*subscriberView) error {
+	var names []string
+	for _, s := range all {
+		if s.IsPaused {
+			names = append(names, s.Name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	rows, err := h.config.DB.Query(ctx, subscriberPausesSQL, names, int64(recordedPauses))
+	if err != nil {
+		return pgerr.Explain("read pauses of subscribers", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		var p subscriberPause
+		if err := rows.Scan(&name, &p.Actor, pgquery.Micros(&p.At), &p.Reason); err != nil {
+			return pgerr.Explain("read pauses of subscribers", err)
+		}
+		for _, s := range all {
+			if s.Name == name && s.IsPaused {
+				s.Pause = &p
+			}
+		}
+	}
+	return pgerr.Explain("read pauses of subscribers", rows.Err())
 }
 
 // addHistory adds figures that are computed from the points of the last hour.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,8 @@ func TestSubscribersMove(t *testing.T) {
 	owner := ledgertest.As(t, s.db, ledgertest.Owner)
 	ledgertest.ExecAsOwner(t, owner, `
 		select taskledger.enqueue('coupon.send', 'c-' || i) from generate_series(1, 1000) i;
+		alter table taskledger.event disable trigger user;
+		update taskledger.event set recorded_at = recorded_at - interval '5 minutes';
 		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, after_position, origin, recorded_at)
 		select 'subscriber/mails', c.n, '3:3:', c.top, '3', c.top, taskledger_internal.origin(), now() - c.ago
 		  from (values (1, 0, interval '50 minutes'), (2, 480, interval '1 second')) c (n, top, ago);
@@ -30,6 +33,42 @@ func TestSubscribersMove(t *testing.T) {
 	b := s.as(api.Viewer)
 	b.want(b.get("/subscribers"), http.StatusOK, "mails", "at most 1,000 events behind in the last hour", "2.0/s",
 		"in 4 min")
+}
+
+// A subscriber that is a few events or seconds behind keeps up. The worst comes first, with who paused it.
+func TestSubscribersInTrouble(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	operator := ledgertest.As(t, s.db, "operator")
+	for _, id := range []string{"coupon.send/1", "coupon.send/2"} {
+		ledgertest.Enqueue(t, s.db, ledgertest.Key(t, id), `{}`)
+	}
+	for _, name := range []string{"a-near", "b-paused", "c-again"} {
+		if err := subscribers.Seek(t.Context(), operator, name, feed.After(0), "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pause := func(name string, isPaused bool, actor, reason string) {
+		t.Helper()
+		if err := subscribers.Pause(t.Context(), operator, name, isPaused, actor, reason); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pause("b-paused", true, "bob", "an earlier one")
+	pause("b-paused", false, "bob", "")
+	pause("b-paused", true, "ada", "the <scanner> is replaced")
+	pause("c-again", true, "bob", "")
+	pause("c-again", false, "bob", "")
+	p := s.as(api.Viewer).get("/subscribers")
+	const paused = `<span class="state retrying">paused</span> by ada <time`
+	s.as(api.Viewer).want(p, http.StatusOK, paused, ": the &lt;scanner&gt; is replaced", "once it is resumed",
+		`data-label="catches up">keeps up<`, `<span class="state succeeded">follows</span>`)
+	if strings.Count(p.body, "keeps up<") != 2 || strings.Contains(p.body, "by bob") {
+		t.Errorf("the page is about another pause:\n%s", p.content())
+	}
+	if strings.Index(p.body, `data-key="b-paused"`) > strings.Index(p.body, `data-key="a-near"`) {
+		t.Errorf("the paused subscriber is not first:\n%s", p.content())
+	}
 }
 
 // A subscriber is paused, resumed and moved by an admin of all kinds, each with a record of the reason.

@@ -112,6 +112,7 @@ func functions(zone *time.Location) template.FuncMap {
 		"when":    func(t time.Time) template.HTML { return whenTime(t, zone) },
 		"ago":     func(now, t time.Time) template.HTML { return agoTime(now, t, zone) },
 		"past":    func(now, t time.Time) template.HTML { return agoTime(later(now, t), t, zone) },
+		"lasts":   func(now, t time.Time) template.HTML { return timeElement(t, zone, "for "+age(now.Sub(t))) },
 		"dur":     age,
 		"count":   func(n any) string { return printable.Count(toInt(n)) },
 		"counted": func(n any) string { return printable.Counted(toInt(n)) },
