@@ -241,7 +241,8 @@ comment on function taskledger_internal.advance_lines(text[]) is
 -- Indexes: event_turn, event_line, primary key. It reads at most the given number of lined_up events.
 -- +goose StatementBegin
 create function taskledger_internal.line_before(order_key text, before bigint, most integer)
-returns table (kind text, biz_id text, type taskledger.event_type, since timestamptz, waiting bigint, is_more boolean)
+returns table (kind text, biz_id text, type taskledger.event_type, since timestamptz, waiting bigint, is_more boolean,
+               place bigint)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off as $$
@@ -271,7 +272,7 @@ begin
              from taskledger.event h
             where h.kind = l.kind and h.biz_id = l.biz_id
               and h.version = case when l.type = 'buried' or l.resumes then l.head else t.version end) end,
-         (select count(*) from ahead a where a.waits), (select count(*) > line_before.most from ahead)
+         (select count(*) from ahead a where a.waits), (select count(*) > line_before.most from ahead), l.place
     from line l
     left join lateral (
       select e.version
@@ -286,7 +287,8 @@ $$;
 
 comment on function taskledger_internal.line_before(text, bigint, integer) is
   'Returns the task of this order key whose turn it is, with the type of its last event and since when it has its turn '
-  'or is dead (null: the line is free), how many tasks wait before this position, and whether they are more than most.';
+  'or is dead (null: the line is free), how many tasks wait before this position, whether they are more than most, and '
+  'the place after which tasks wait.';
 
 -- The lines that stand because a task is dead, the newest first. It examines the newest 10,000 burials of tasks with
 -- order keys and, if there are more, up to 10,000 tasks that the projection shows as dead.

@@ -4619,7 +4619,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.limit_value(per text, kind text, biz_id text) IS 'Returns the value under which a limit counts a task: empty for a limit with one count, null if a limit per a column does not apply to the task.';
 
-CREATE FUNCTION taskledger_internal.line_before(order_key text, before bigint, most integer) RETURNS TABLE(kind text, biz_id text, type taskledger.event_type, since timestamp with time zone, waiting bigint, is_more boolean)
+CREATE FUNCTION taskledger_internal.line_before(order_key text, before bigint, most integer) RETURNS TABLE(kind text, biz_id text, type taskledger.event_type, since timestamp with time zone, waiting bigint, is_more boolean, place bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -4655,7 +4655,7 @@ begin
              from taskledger.event h
             where h.kind = l.kind and h.biz_id = l.biz_id
               and h.version = case when l.type = 'buried' or l.resumes then l.head else t.version end) end,
-         (select count(*) from ahead a where a.waits), (select count(*) > line_before.most from ahead)
+         (select count(*) from ahead a where a.waits), (select count(*) > line_before.most from ahead), l.place
     from line l
     left join lateral (
       select e.version
@@ -4667,7 +4667,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.line_before(order_key text, before bigint, most integer) IS 'Returns the task of this order key whose turn it is, with the type of its last event and since when it has its turn or is dead (null: the line is free), how many tasks wait before this position, and whether they are more than most.';
+COMMENT ON FUNCTION taskledger_internal.line_before(order_key text, before bigint, most integer) IS 'Returns the task of this order key whose turn it is, with the type of its last event and since when it has its turn or is dead (null: the line is free), how many tasks wait before this position, whether they are more than most, and the place after which tasks wait.';
 
 CREATE FUNCTION taskledger_internal.line_turns(order_keys text[]) RETURNS TABLE(order_key text, kind text, biz_id text, head integer, type taskledger.event_type, attempt integer, shard smallint, priority smallint, partition text, is_held boolean, resumes boolean, place bigint, seen text, bound text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER

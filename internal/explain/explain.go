@@ -32,6 +32,17 @@ type Source struct {
 	Counts func(context.Context) ([]ledger.StateCount, error)
 	// MayName reports whether a sentence may name another task of this kind. Default: each may be named.
 	MayName func(ledger.Kind) bool
+	// Age returns a duration as a text. Default: [printable.Age].
+	Age func(time.Duration) string
+}
+
+func (s Source) mayName(k ledger.Kind) bool { return s.MayName == nil || s.MayName(k) }
+
+func (s Source) age(d time.Duration) string {
+	if s.Age != nil {
+		return s.Age(d)
+	}
+	return printable.Age(d)
 }
 
 // State returns why a task does not begin or does not end, or why it is dead, and whether another run follows it. It
@@ -69,37 +80,44 @@ func (s Source) state(ctx context.Context, t ledger.Task) (string, error) {
 	}
 }
 
-func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
+// obstacle returns why no worker begins an available task, "" if it begins when a slot is free, and the number of live
+// workers of its kind, if it was read.
+func (s Source) obstacle(ctx context.Context, k ledger.Key) (why string, workersOfKind int64, err error) {
 	paused, err := operator.ReadPaused(ctx, s.DB, "", lists.All)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	for _, p := range paused {
-		if p.Kind == t.Kind {
+		if p.Kind == k.Kind {
 			why := fmt.Sprintf("It does not begin because %s paused the kind: %s", p.Actor, p.Reason)
-			return printable.Text(why), nil
+			return printable.Text(why), 0, nil
 		}
 	}
-	if reserved.IsKind(t.Kind) {
-		return "", nil
+	if reserved.IsKind(k.Kind) {
+		return "", 0, nil
 	}
-	limits, err := ledger.ReadTaskLimits(ctx, s.DB, t.Key)
+	limits, err := ledger.ReadTaskLimits(ctx, s.DB, k)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	now := time.Now()
 	for _, l := range limits {
 		if l.IsClosed(now) {
-			return closed(l, now), nil
+			return closed(l, now), 0, nil
 		}
 	}
 	live, err := workers.ReadLiveCounts(ctx, s.DB)
-	if err != nil {
-		return "", err
+	if err == nil && live[k.Kind] == 0 {
+		why = "It does not begin because no live worker handles the kind. Start the program that registers it, or " +
+			"restart it if it hangs."
 	}
-	if live[t.Kind] == 0 {
-		return "It does not begin because no live worker handles the kind. Start the program that registers it, or " +
-			"restart it if it hangs.", nil
+	return why, live[k.Kind], err
+}
+
+func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
+	why, live, err := s.obstacle(ctx, t.Key)
+	if err != nil || why != "" || reserved.IsKind(t.Kind) {
+		return why, err
 	}
 	read := s.Counts
 	if read == nil {
@@ -118,7 +136,7 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 		}
 	}
 	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d. It begins when a slot is free.",
-		printable.Count(max(waiting, 1)), live[t.Kind]), nil
+		printable.Count(max(waiting, 1)), live), nil
 }
 
 // waitsForLimit is before the name of a limit.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,10 +70,24 @@ func TestPlaceInLine(t *testing.T) {
 			t.Errorf("task %d: %q, %v, want %q", id, why, err, want)
 		}
 	}
+	const unhandled = " That task does not begin because no live worker handles the kind. Start the program .*"
+	head := func(want ...string) {
+		t.Helper()
+		var got []string
+		all, err := explain.Source{DB: users}.LineTasks(t.Context(), "customer/17", len(want))
+		for _, task := range all {
+			got = append(got, string(task.Key.BizID)+" "+string(task.State))
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("the line begins with %q, %v, want %q", got, err, want)
+		}
+	}
 	mustBe(0, "It is next in line customer/17: .*")
 	mustBe(2, `It is third in line customer/17\.`)
+	head("0 in_line", "1 in_line", "2 in_line")
 	advance()
-	mustBe(2, `It is third in line customer/17\. line\.step/0 has had its turn for \d+m?s \(available\)\.`)
+	mustBe(2, `It is third in line customer/17\. line\.step/0 has had its turn for \d+m?s \(available\)\.`+unhandled)
+	head("0 available", "1 in_line", "2 in_line")
 	mustBe(12, `It is number 13 in line .*`)
 	mustBe(1400, `More than 1,000 tasks stand before it in line customer/17\. line\.step/0 has had its turn .*`)
 	ledgertest.Append(t, users, key(0), ledger.EventStarted)
@@ -80,13 +95,21 @@ func TestPlaceInLine(t *testing.T) {
 	mustBe(1, `It is second in line customer/17\. The line stands, because line\.step/0 has been dead for \d+m?s: .*`)
 	ledgertest.Append(t, users, key(1), ledger.EventCancelled)
 	mustBe(2, `It is second in line customer/17\. The line stands, .*`)
+	head("0 dead", "2 in_line")
 	ledgertest.Append(t, users, key(0), ledger.EventReleased)
+	head("0 in_line", "2 in_line")
 	mustBe(0, "It is next in line customer/17: .*")
-	mustBe(2, `It is second in line customer/17\. line\.step/0 has had its turn for \d+m?s \(in_line\)\.`)
+	mustBe(2, `It is second in line customer/17\. line\.step/0 has had its turn for \d+m?s \(in line\)\.`)
 	advance()
 	ledgertest.Append(t, users, key(0), ledger.EventSucceeded)
 	advance()
 	mustBe(3, `It is second in line customer/17\. line\.step/2 has had its turn .*`)
+	head("2 available", "3 in_line")
+	hidden := explain.Source{DB: users, MayName: func(ledger.Kind) bool { return false }}
+	all, err := hidden.LineTasks(t.Context(), "customer/17", 5)
+	if err != nil || len(all) != 5 || all[0].Key.Kind != "" {
+		t.Errorf("the line begins with %v, %v", all, err)
+	}
 	line := func(orderKey, want string, s explain.Source) {
 		t.Helper()
 		s.DB = users
@@ -98,7 +121,6 @@ func TestPlaceInLine(t *testing.T) {
 	const many = `More than 1,000 tasks wait in line customer/17\. `
 	line("customer/17", many+`line\.step/2 has had its turn .*`, explain.Source{})
 	line("customer/18", "", explain.Source{})
-	hidden := explain.Source{MayName: func(ledger.Kind) bool { return false }}
 	line("customer/17", many+"A task of another kind has had its turn .*", hidden)
 	o := &ledger.EnqueueOptions{OrderKey: `a"b`}
 	if _, err := ledger.Enqueue(t.Context(), users, key(2000), nil, o); err != nil {

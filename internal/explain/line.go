@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -17,10 +18,44 @@ var (
 	lineBeforeSQL string
 	//go:embed sql/line.sql
 	lineSQL string
+	//go:embed sql/line_tasks.sql
+	lineTasksSQL string
 )
 
 // maxBefore is the number of earlier tasks in line that are counted.
 const maxBefore = 1000
+
+// placesPerTask is how many places of a line are read for each task that is listed: those of tasks that have left the
+// line are passed over.
+const placesPerTask = 10
+
+// LineTask is a task at the head of a line.
+type LineTask struct {
+	Key   ledger.Key
+	State ledger.State // in_line, unless it is its turn
+}
+
+// LineTasks returns at most limit tasks of a line, the one whose turn it is first, then those that wait in their order.
+// Tasks that may not be named have the zero key. Its cost does not grow with the line. It never commits.
+func (s Source) LineTasks(ctx context.Context, orderKey string, limit int) ([]LineTask, error) {
+	rows, err := s.DB.Query(ctx, lineTasksSQL, orderKey, int64(limit), int64(placesPerTask*limit))
+	if err != nil {
+		return nil, pgerr.Explain("read line", err)
+	}
+	defer rows.Close()
+	var all []LineTask
+	for rows.Next() {
+		var t LineTask
+		if err := rows.Scan((*string)(&t.Key.Kind), (*string)(&t.Key.BizID), (*string)(&t.State)); err != nil {
+			return nil, pgerr.Explain("read line", err)
+		}
+		if !s.mayName(t.Key.Kind) {
+			t.Key = ledger.Key{}
+		}
+		all = append(all, t)
+	}
+	return all, pgerr.Explain("read line", rows.Err())
+}
 
 // turn is the task whose turn it is in a line.
 type turn struct {
@@ -38,23 +73,32 @@ func (t *turn) columns() []any {
 
 func (t *turn) isFree() bool { return t.holder == ledger.Key{} }
 
-// sentence names the task whose turn it is, and since when. It returns "" if the line is free.
-func (t *turn) sentence(mayName func(ledger.Kind) bool) string {
-	age := printable.Age(time.Since(t.since))
+// sentence names the task whose turn it is, since when, and why it does not begin. It returns "" if the line is free.
+func (s Source) sentence(ctx context.Context, t *turn) (string, error) {
+	since := s.age(time.Since(t.since))
 	name, first := "a task of another kind", "A task of another kind"
-	if mayName == nil || mayName(t.holder.Kind) {
+	mayName := s.mayName(t.holder.Kind)
+	if mayName {
 		name = printable.Text(t.holder.String())
 		first = name
 	}
 	switch {
 	case t.isFree():
-		return ""
+		return "", nil
 	case t.state == ledger.StateDead:
 		return fmt.Sprintf(" The line stands, because %s has been dead for %s: release that task; to go on without "+
-			"it, release and cancel it.", name, age)
-	default:
-		return fmt.Sprintf(" %s has had its turn for %s (%s).", first, age, t.state)
+			"it, release and cancel it.", name, since), nil
 	}
+	state := strings.ReplaceAll(string(t.state), "_", " ")
+	text := fmt.Sprintf(" %s has had its turn for %s (%s).", first, since, state)
+	if t.state != ledger.StateAvailable || !mayName {
+		return text, nil
+	}
+	why, _, err := s.obstacle(ctx, t.holder)
+	if rest, isIt := strings.CutPrefix(why, "It "); isIt {
+		text += " That task " + rest
+	}
+	return text, err
 }
 
 // Line returns how many tasks wait in a line, and which task has had its turn since when. It returns "" if no task
@@ -75,7 +119,8 @@ func (s Source) Line(ctx context.Context, orderKey string) (string, error) {
 	default:
 		return "", nil
 	}
-	return name + t.sentence(s.MayName), nil
+	rest, err := s.sentence(ctx, &t)
+	return name + rest, err
 }
 
 // inLine returns a task's place in its line, and the task whose turn it is.
@@ -103,7 +148,8 @@ func (s Source) inLine(ctx context.Context, t ledger.Task) (string, error) {
 	default:
 		line = fmt.Sprintf("It is %s in %s.", ordinal(of.before+1), line)
 	}
-	return line + of.sentence(s.MayName), nil
+	rest, err := s.sentence(ctx, &of)
+	return line + rest, err
 }
 
 var ordinals = []string{"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"}
