@@ -119,7 +119,7 @@ func (h *Handler) showEvents(ctx context.Context, r *http.Request, v *view) erro
 	}
 	choose("All", "")
 	for _, t := range eventTypes {
-		choose(string(t), t)
+		choose(words(t), t)
 	}
 	for _, e := range all {
 		if !v.Caller.MayUse(e.Kind) {

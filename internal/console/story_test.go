@@ -261,6 +261,43 @@ func TestTaskWaitsForItsLimit(t *testing.T) {
 	b.want(b.get("/limits?name=exports"), http.StatusOK, "exports", "0 of 0", "export.run", "oldest wait")
 }
 
+// The page of a task in line leads to the task whose turn it is, states why that one does not begin, and lists the
+// first tasks of the line. Tasks of kinds that the caller may not use have no names.
+func TestTaskInLine(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for n, kind := range []ledger.Kind{"account.book", "invoice.send", "invoice.send", "account.book"} {
+		k := ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprint("b-", n))}
+		o := &ledger.EnqueueOptions{OrderKey: "customer/<17>"}
+		if _, err := ledger.Enqueue(t.Context(), s.db, k, nil, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keeper := ledgertest.As(t, s.db, "relay")
+	if _, err := keeper.Exec(t.Context(), "select taskledger_internal.advance_lines('{customer/<17>}')"); err != nil {
+		t.Fatal(err)
+	}
+	s.project()
+	const head, last = "/task?biz_id=b-0&amp;kind=account.book", "/task?biz_id=b-3&amp;kind=account.book"
+	b := s.as(api.Viewer)
+	p := b.get("/task?kind=invoice.send&biz_id=b-1")
+	b.want(p, http.StatusOK, "It is second in line", " ms (available). That task does not begin because no live worker",
+		`<a class="button" href="`+head+`">Show <bdi>account.book/b-0</bdi>`, "First in line", "customer/&lt;17&gt;",
+		"this task", last, "All tasks of the line", `<span class="state lined_up">lined up</span>`)
+	p = b.get("/task?kind=account.book&biz_id=b-0")
+	b.want(p, http.StatusOK, "First in line")
+	if strings.Contains(p.body, `class="button" href="`+head) {
+		t.Errorf("the head of the line blocks itself:\n%s", p.content())
+	}
+	p = s.as(api.Viewer, "invoice.*").get("/task?kind=invoice.send&biz_id=b-1")
+	b.want(p, http.StatusOK, "A task of another kind has had its turn", "First in line", ">a task of another kind<",
+		"b-2")
+	if strings.Contains(p.body, "account.book") {
+		t.Errorf("the page names a task of another kind:\n%s", p.content())
+	}
+	b.want(b.get("/events"), http.StatusOK, ">lined up<")
+}
+
 // The page of a running task names the loss of its worker.
 func TestRunningOnALostWorker(t *testing.T) {
 	t.Parallel()

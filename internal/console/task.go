@@ -23,6 +23,9 @@ import (
 // maxEvents is the number of events of a task that its page shows.
 const maxEvents = 200
 
+// maxLineTasks is the number of tasks at the head of a line that the page of a task shows.
+const maxLineTasks = 10
+
 // taskData is the content of the page of a task.
 type taskData struct {
 	Key          ledger.Key
@@ -48,6 +51,7 @@ type taskData struct {
 	TraceURL     template.URL // "": no link
 	Tags         []string
 	Acts         []act
+	Line         []explain.LineTask // the first tasks of its line, if it waits, runs or stops the line
 	Seal         *sealView
 	ArchivedAt   time.Time // zero: the task was not archived
 }
@@ -65,6 +69,21 @@ func (d *taskData) RunAgain() string {
 
 // Limit returns the name of the limit for which the task waits, or "".
 func (d *taskData) Limit() string { return explain.Limit(d.Why) }
+
+// isInLine reports whether the task waits in its line, or may have its turn.
+func (d *taskData) isInLine() bool {
+	s := d.Task.State
+	return d.Task.OrderKey != "" && s != ledger.StateScheduled && (!s.Finished() || s == ledger.StateDead)
+}
+
+// Blocker returns the task whose turn it is while this one waits in line, nil without one that may be named.
+func (d *taskData) Blocker() *ledger.Key {
+	if d.Task.State != ledger.StateInLine || len(d.Line) == 0 || d.Line[0].Key == d.Key ||
+		d.Line[0].State == ledger.StateInLine || d.Line[0].Key == (ledger.Key{}) {
+		return nil
+	}
+	return &d.Line[0].Key
+}
 
 // traceparent is a W3C trace context.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
@@ -135,9 +154,14 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 		return err
 	}
 	if !d.IsPast {
-		source := explain.Source{DB: h.config.DB, Counts: h.readCounts, MayName: v.Caller.MayUse}
+		source := explain.Source{DB: h.config.DB, Counts: h.readCounts, MayName: v.Caller.MayUse, Age: age}
 		if d.Why, err = source.State(ctx, d.Task); err != nil {
 			return err
+		}
+		if d.isInLine() {
+			if d.Line, err = source.LineTasks(ctx, d.Task.OrderKey, maxLineTasks); err != nil {
+				return err
+			}
 		}
 		for _, a := range acts {
 			if v.Caller.MayChange(d.Key.Kind) == nil && a.allows(d.Task.State) {

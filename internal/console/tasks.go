@@ -80,7 +80,7 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 		return err
 	}
 	if d.Line != "" {
-		source := explain.Source{DB: h.config.DB, MayName: v.Caller.MayUse}
+		source := explain.Source{DB: h.config.DB, MayName: v.Caller.MayUse, Age: age}
 		if d.InLine, err = source.Line(ctx, d.Line); err != nil {
 			return err
 		}

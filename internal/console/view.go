@@ -122,6 +122,8 @@ func functions(zone *time.Location) template.FuncMap {
 		"varying": markVariable,
 		"parts":   func(limit int, s any) template.HTML { return parts(printable.Short(toText(s), limit)) },
 		"lines":   lines,
+		"words":   words,
+		"inc":     func(n int) int { return n + 1 },
 		"task":    taskPathOf,
 		"kind":    kindPath,
 		"label":   func(label string, n any) labelled { return labelled{label, toInt(n)} },
@@ -185,6 +187,9 @@ func toText(s any) string {
 
 // partEnds are the characters of keys, besides hyphens, after which a line may break.
 const partEnds = ". : @ _ /"
+
+// words returns a name of taskledger, such as in_line, as words.
+func words(s any) string { return strings.ReplaceAll(printable.Text(toText(s)), "_", " ") }
 
 // parts returns a text whose lines break between its parts, and within one only where it does not fit.
 func parts(s string) template.HTML {
