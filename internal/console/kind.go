@@ -3,27 +3,34 @@ package console
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"html/template"
-	"maps"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 )
 
+//go:embed sql/kind_limits.sql
+var kindLimitsSQL string
+
 // kindsData is the content of the page Kinds.
 type kindsData struct {
-	Kinds []*kindNow
-	Limit map[ledger.Kind]ledger.LimitStatus
-	Next  template.URL // the query of the next page of kinds; "": this is the last
+	Kinds  []*kindNow // by trouble
+	Limit  map[ledger.Kind]ledger.LimitStatus
+	Starts map[ledger.Kind][]ledger.StartLimit // the limits of starts that the caller may see
+	Next   template.URL                        // the query of the next page of kinds; "": this is the last
 }
 
-// showKinds shows the kinds by name, at most maxKinds on a page.
+// showKinds shows the kinds, those in trouble first, at most maxKinds on a page.
 func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error {
 	kinds, _, _, err := h.readKinds(ctx, v)
 	if err != nil {
@@ -52,21 +59,80 @@ func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error
 	for k := range live {
 		add(k)
 	}
+	all := byTrouble(kinds)
 	from := ledger.Kind(r.URL.Query().Get("after_kind"))
-	for _, k := range slices.Sorted(maps.Keys(kinds)) {
-		if k <= from {
-			continue
-		}
-		if len(d.Kinds) == maxKinds {
-			d.Next = query("after_kind", d.Kinds[maxKinds-1].Kind)
-			break
-		}
-		d.Kinds = append(d.Kinds, kinds[k])
+	all = all[slices.IndexFunc(all, func(k *kindNow) bool { return k.Kind == from })+1:]
+	if len(all) > maxKinds {
+		all = all[:maxKinds]
+		d.Next = query("after_kind", all[maxKinds-1].Kind)
 	}
-	return nil
+	d.Kinds = all
+	d.Starts, err = h.readKindLimits(ctx, v.Caller.SeesLimit, all)
+	return err
+}
+
+// readKindLimits returns the limits of starts of the kinds that may be seen.
+func (h *Handler) readKindLimits(
+	ctx context.Context, isVisible func(map[ledger.Kind]int) bool, kinds []*kindNow,
+) (map[ledger.Kind][]ledger.StartLimit, error) {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k.Kind)
+	}
+	rows, err := h.config.DB.Query(ctx, kindLimitsSQL, names, int64(maxKindLimits))
+	if err != nil {
+		return nil, pgerr.Explain("read limits of kinds", err)
+	}
+	defer rows.Close()
+	all := map[ledger.Kind][]ledger.StartLimit{}
+	for rows.Next() {
+		var kind string
+		var limited []string
+		var weights []int
+		var running, seconds int
+		var rate ledger.StartRate
+		l := ledger.StartLimit{Kinds: map[ledger.Kind]int{}}
+		err := rows.Scan(&kind, &l.Name, &limited, &weights, (*string)(&l.Per), &running, &rate.Starts, &seconds,
+			&rate.Burst)
+		if err != nil {
+			return nil, pgerr.Explain("read limits of kinds", err)
+		}
+		for i, k := range limited {
+			l.Kinds[ledger.Kind(k)] = weights[i]
+		}
+		if running >= 0 {
+			l.MaxRunning = &running
+		}
+		if rate.Starts > 0 {
+			rate.Period = time.Duration(seconds) * time.Second
+			l.Rate = &rate
+		}
+		if isVisible(l.Kinds) {
+			all[ledger.Kind(kind)] = append(all[ledger.Kind(kind)], l)
+		}
+	}
+	return all, pgerr.Explain("read limits of kinds", rows.Err())
+}
+
+// shortLimit returns a limit in a few words, such as "2 per partition, 100/m".
+func shortLimit(l ledger.StartLimit) string {
+	var all []string
+	if l.MaxRunning != nil {
+		unit := " running"
+		if l.Per != "" {
+			unit = " per " + words(string(l.Per))
+		}
+		all = append(all, strconv.Itoa(*l.MaxRunning)+unit)
+	}
+	if l.Rate != nil {
+		all = append(all, l.Rate.String())
+	}
+	return strings.Join(all, ", ")
 }
 
 const (
+	// maxKindLimits is the number of limits of starts that are read for a page of kinds.
+	maxKindLimits = 1000
 	// maxKindWorkers is the number of workers among which the page of a kind finds its workers.
 	maxKindWorkers = 200
 	// maxKindFailures is the number of dead tasks on the page of a kind.

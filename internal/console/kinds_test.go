@@ -43,6 +43,39 @@ func TestManyKinds(t *testing.T) {
 	}
 }
 
+// Kinds in trouble come first. Each has its limits of starts with a link, and the number of tasks that may wait.
+func TestKindsByTrouble(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.bury(2, "m.dead")
+	for _, id := range []string{"z.waits/1", "a.works/1"} {
+		ledgertest.Enqueue(t, s.db, ledgertest.Key(t, id), `{}`)
+	}
+	ledgertest.ExecAsOwner(t, s.db, `
+		insert into taskledger.lease (name, holder, alive_until, detail)
+		values ('worker/w', 'w', now() + interval '1 hour', '{"kinds":["a.works","m.dead"],"shards":"all"}');
+		select taskledger_internal.set_start_limit('both', '{a.works,z.waits}', '{1,2}', null, 20, 100, 60, 100, 'op');
+		select taskledger_internal.set_start_limit('z.waits', '{z.waits}', '{1}', 'order_key', 2, null, null, null,
+		       'op')`)
+	s.project()
+	p := s.as(api.Viewer).get("/kinds")
+	const both = `<a href="/limits?name=both" title="Limit both">20 running, 100/m</a>`
+	s.as(api.Viewer).want(p, http.StatusOK, ">Max waiting<", both+`<br><a href="/limits?name=z.waits" `,
+		">2 per order key</a>")
+	last := -1
+	for _, kind := range []string{"z.waits", "m.dead", "a.works"} {
+		at := strings.Index(p.body, `<tr data-key="`+kind+`"`)
+		if at <= last {
+			t.Errorf("%s is not in its place:\n%s", kind, p.content())
+		}
+		last = at
+	}
+	limited := s.as(api.Viewer, "z.*").get("/kinds")
+	if strings.Contains(limited.body, "name=both") || !strings.Contains(limited.body, "name=z.waits") {
+		t.Errorf("a caller sees limits of other kinds:\n%s", limited.content())
+	}
+}
+
 // The numbers of thousands of kinds are read once for many pages. A later page has them while a read takes long.
 func TestNumbersOfManyKindsAreKept(t *testing.T) {
 	t.Parallel()

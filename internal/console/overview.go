@@ -452,14 +452,19 @@ func mostOf(minutes []projector.KindStats, n int) []ledger.Kind {
 	return all[:min(len(all), n)]
 }
 
-// worst returns at most maxKinds kinds: those in trouble first, then those with the most attempts. It also returns how
-// many others there are, because a producer can create any number of kinds.
+// worst returns at most maxKinds kinds, see byTrouble. It also returns how many others there are, because a producer
+// can create any number of kinds.
 func worst(kinds map[ledger.Kind]*kindNow) (shown []*kindNow, others int) {
-	all := slices.SortedFunc(maps.Values(kinds), func(a, b *kindNow) int {
+	all := byTrouble(kinds)
+	n := min(len(all), maxKinds)
+	return all[:n], len(all) - n
+}
+
+// byTrouble returns the kinds in order: those in trouble first, then those with the most attempts.
+func byTrouble(kinds map[ledger.Kind]*kindNow) []*kindNow {
+	return slices.SortedFunc(maps.Values(kinds), func(a, b *kindNow) int {
 		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(b.Failed, a.Failed),
 			cmp.Compare(b.Tasks.Dead(), a.Tasks.Dead()), cmp.Compare(b.Tasks.Available(), a.Tasks.Available()),
 			cmp.Compare(b.Succeeded, a.Succeeded), cmp.Compare(a.Kind, b.Kind))
 	})
-	n := min(len(all), maxKinds)
-	return all[:n], len(all) - n
 }

@@ -123,6 +123,7 @@ func functions(zone *time.Location) template.FuncMap {
 		"parts":   func(limit int, s any) template.HTML { return parts(printable.Short(toText(s), limit)) },
 		"lines":   lines,
 		"words":   words,
+		"limit":   shortLimit,
 		"inc":     func(n int) int { return n + 1 },
 		"task":    taskPathOf,
 		"kind":    kindPath,
