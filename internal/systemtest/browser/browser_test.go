@@ -233,8 +233,8 @@ func (s *site) shop(t *testing.T) {
 	s.project()
 }
 
-// sell fills the ledger with tasks of a shop in all states.
-func (s *site) sell(t *testing.T) {
+// sell fills the ledger with tasks of a shop in all states. Earlier events are inserted before those of its last day.
+func (s *site) sell(t *testing.T, earlier ...string) {
 	t.Helper()
 	owner := ledgertest.As(t, s.db, ledgertest.Owner)
 	_, err := periodic.Apply(t.Context(), owner, []periodic.Schedule{
@@ -279,8 +279,10 @@ func (s *site) sell(t *testing.T) {
 			}
 		}
 	}
-	if _, err := owner.Exec(t.Context(), daySQL, pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatal(err)
+	for _, sql := range append(earlier, daySQL) {
+		if _, err := owner.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := owner.Exec(t.Context(), "select from taskledger.read_feed('mails', 100)"); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,10 @@ with tx as materialized (
   select k.*, i,
          k.prefix || (10400 + i * 3 + h.h % 3) || case when k.prefix ~ '/$' then '-' || h.h % 97 else '' end as biz_id,
          a.at, h.h, 2 + h.h % 11 as wait_ms, k.run_ms * (60 + h.h % 90) / 100 as ms,
-         'shop-' || 1 + h.h % 3 || '-' || (array['k7f2', 'm3qx', 'p9ad'])[1 + h.h % 3] as worker,
+         case when k.kind in ('customer.export', 'report.daily') then 'shop-3-p9ad'
+              when k.kind in ('mail.send.receipt', 'mail.send.newsletter', 'stock.reserve', 'fraud.score',
+                              'coupon.grant', 'loyalty.points') or k.kind ~ '^(order|payment)' and h.h % 2 = 0
+              then 'shop-1-k7f2' else 'shop-2-m3qx' end as worker,
          case when a.at > now() - interval '40 minutes' and k.kind = 'webhook.deliver.partner'
               then case when a.at > now() - interval '12 minutes' then 'retrying'
                         when h.h % 5 = 0 then 'retried' else 'dead' end
@@ -78,24 +81,34 @@ select tx.xid, r.at, e.n, e.attempt, e.type::taskledger.event_type, tx.login_id,
      (t.wait_ms * least(e.n - 1, 1) + (e.after_ms % 10 > 0)::integer * t.ms + e.after_ms)) as at) r
  order by r.at, e.n;
 
--- Workers: two of this version, one that is lost, and one for exports whose kinds the others do not handle.
-insert into taskledger.lease (name, holder, since, alive_until, detail)
-select 'worker/' || w.id, w.id, now() + w.since, now() + w.until,
+-- Workers: two of this version, one that is lost, and one for exports whose kinds the others do not handle. Their
+-- reports agree with the events of their tasks.
+insert into taskledger.lease (name, holder, since, alive_until, term, detail)
+select 'worker/' || w.id, w.id, now() + w.since, now() + w.until, w.term,
        json_build_object('kinds', w.kinds, 'shards', 'all', 'version', w.version, 'load', (
-         select json_object_agg(k, json_build_object('slots', 8, 'in_flight', (w.n + length(k)) % 9 * least(w.n, 1),
-                'running', (w.n + length(k)) % 9 * least(w.n, 1), 'per_minute', w.n * length(k) / 3.1))
-           from unnest(w.kinds) k))
-  from (values ('shop-1-k7f2', interval '-25 minutes', interval '1 hour', 'v1.9.0', 7,
+         select json_object_agg(k.kind, json_build_object('slots', 8, 'in_flight', n.running, 'running', n.running,
+                  'per_minute', n.attempts / 5.0))
+           from unnest(w.kinds) k(kind)
+          cross join lateral (
+            select count(*) filter (where e.type = 'started' and not exists (
+                     select from taskledger.event o
+                      where o.kind = e.kind and o.biz_id = e.biz_id and o.version > e.version)) as running,
+                   count(*) filter (where e.type in ('succeeded', 'failed')
+                     and e.recorded_at < date_trunc('minute', now())
+                     and e.recorded_at >= date_trunc('minute', now()) - interval '5 minutes') as attempts
+              from taskledger.event e
+             where e.kind = k.kind and e.actor = w.id) n))
+  from (values ('shop-1-k7f2', interval '-25 minutes', interval '1 hour', interval '1 day', 'v1.9.0',
                 array['order.confirm', 'payment.capture', 'mail.send.receipt', 'mail.send.newsletter', 'stock.reserve',
                       'fraud.score', 'coupon.grant', 'loyalty.points']),
-               ('shop-2-m3qx', interval '-24 minutes', interval '1 hour', 'v1.9.0', 5,
+               ('shop-2-m3qx', interval '-24 minutes', interval '1 hour', interval '1 day', 'v1.9.0',
                 array['order.confirm', 'payment.capture', 'webhook.deliver.partner',
                       'invoice.render', 'invoice.archive',
                       'search.index', 'stock.sync', 'shipment.label', 'image.resize']),
-               ('shop-3-p9ad', interval '-1 hours', interval '1 hour', 'v1.8.0', 3,
-                array['customer.export', 'report.daily']),
-               ('shop-1-a001', interval '-2 days', interval '-25 minutes', 'v1.8.0', 0,
-                array['order.confirm', 'payment.capture'])) w(id, since, until, version, n, kinds);
+               ('shop-3-p9ad', interval '-1 hours', interval '1 hour', interval '1 day', 'v1.8.0',
+                array['customer.export', 'report.daily', 'crm.sync']),
+               ('shop-1-a001', interval '-2 days', interval '-25 minutes', interval '15 seconds', 'v1.8.0',
+                array['order.confirm', 'payment.capture'])) w(id, since, until, term, version, kinds);
 
 -- Timers of the tasks that wait for their retry.
 insert into taskledger.timer (due_at, kind, biz_id, version, reason)

@@ -70,7 +70,20 @@ select 'subscriber/' || s.name, 1000 + m, pg_current_snapshot(), e.top, pg_snaps
    select max(e.position) as top from taskledger.event e
     where e.recorded_at <= now() - interval '1 minute' * (60 - m + s.behind - s.gain * m)) e
  where s.name <> 'warehouse' or m < 20
- order by 1, 2;`
+ order by 1, 2;
+
+update taskledger.login set name = 'shop';`
+
+// pauseSQL is the record of the pause of a subscriber.
+const pauseSQL = `
+insert into taskledger.event (xid, recorded_at, version, attempt, type, login_id, shard, kind, biz_id, actor, data)
+select pg_current_xact_id(), p.at, n, n - 1, (array['enqueued', 'succeeded'])[n]::taskledger.event_type,
+       taskledger_internal.login_id(), 0, 'taskledger.operation',
+       'subscriber.pause/' || to_char(p.at, 'YYYY-MM-DD"T"HH24:MI:SS'), 'ada', case n when 1 then json_build_object(
+         'action', 'subscriber.pause', 'reason', 'the stock is counted',
+         'detail', json_build_object('subscriber', 'warehouse')) end
+  from (select now() - interval '41 minutes' as at) p
+ cross join generate_series(1, 2) n`
 
 // firingsSQL is the last ten firings of the schedule crm-sync, of which one failed.
 const firingsSQL = `
@@ -117,11 +130,8 @@ func serveAll(t *testing.T) *site {
 	t.Helper()
 	db := ledgertest.Pool(t, append([]string{"relay"}, databaseRoles...)...)
 	s := &site{t: t, db: db}
-	s.sell(t)
+	s.sell(t, firingsSQL, pauseSQL)
 	owner := ledgertest.As(t, db, ledgertest.Owner)
-	if _, err := owner.Exec(t.Context(), firingsSQL); err != nil {
-		t.Fatal(err)
-	}
 	if err := periodic.Pause(t.Context(), owner, "nightly-report", "ada", "the warehouse moves"); err != nil {
 		t.Fatal(err)
 	}
