@@ -59,8 +59,8 @@ func TestKindsByTrouble(t *testing.T) {
 		       'op')`)
 	s.project()
 	p := s.as(api.Viewer).get("/kinds")
-	const both = `<a href="/limits?name=both" title="Limit both">20 running, 100/m</a>`
-	s.as(api.Viewer).want(p, http.StatusOK, ">Max waiting<", both+`<br><a href="/limits?name=z.waits" `,
+	const both = `<a href="/limits?name=both" title="Limit both">20 running, 100/m</a></span>`
+	s.as(api.Viewer).want(p, http.StatusOK, ">Max waiting<", both+`<br><span><a href="/limits?name=z.waits" `,
 		">2 per order key</a>")
 	last := -1
 	for _, kind := range []string{"z.waits", "m.dead", "a.works"} {

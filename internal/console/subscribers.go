@@ -82,7 +82,7 @@ func (s *subscriberView) CatchesUp() string {
 	case s.IsStopped():
 		return "no, it is stopped"
 	case s.IsPaused:
-		return "once it is resumed"
+		return "once resumed"
 	case s.IsNear():
 		return "keeps up"
 	case !s.HasRate:

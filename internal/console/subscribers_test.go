@@ -61,7 +61,7 @@ func TestSubscribersInTrouble(t *testing.T) {
 	pause("c-again", false, "bob", "")
 	p := s.as(api.Viewer).get("/subscribers")
 	const paused = `<span class="state retrying">paused</span> by ada <time`
-	s.as(api.Viewer).want(p, http.StatusOK, paused, ": the &lt;scanner&gt; is replaced", "once it is resumed",
+	s.as(api.Viewer).want(p, http.StatusOK, paused, ": the &lt;scanner&gt; is replaced", "once resumed",
 		`data-label="catches up">keeps up<`, `<span class="state succeeded">follows</span>`)
 	if strings.Count(p.body, "keeps up<") != 2 || strings.Contains(p.body, "by bob") {
 		t.Errorf("the page is about another pause:\n%s", p.content())

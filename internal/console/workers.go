@@ -119,6 +119,11 @@ func (h *Handler) showWorkers(ctx context.Context, r *http.Request, v *view) err
 		return err
 	}
 	for _, w := range d.Items {
+		if !w.Alive { // the last report is out of date
+			for i := range w.Kinds {
+				w.Kinds[i].Load = nil
+			}
+		}
 		one := newWorkerView(w)
 		one.lost = all[w.ID]
 		switch {
