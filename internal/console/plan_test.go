@@ -16,7 +16,9 @@ import (
 
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/console"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -67,6 +69,17 @@ func TestPlansOfPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lined := ledger.Key{Kind: "a", BizID: "lined"}
+	_, err = ledger.Enqueue(t.Context(), db, lined, nil, &ledger.EnqueueOptions{OrderKey: "customer/17"})
+	if err == nil {
+		err = subscribers.Seek(t.Context(), db, "paused", feed.After(0), "", "")
+	}
+	if err == nil {
+		err = subscribers.Pause(t.Context(), db, "paused", true, "", "x")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	(&site{t: t, db: db}).project() // a table without a page has no rows for the planner
 	_, secret, err := api.CreateToken(t.Context(), db, api.TokenOptions{Name: "ada", Role: api.Viewer})
 	if err != nil {
@@ -75,7 +88,8 @@ func TestPlansOfPages(t *testing.T) {
 	for _, path := range []string{"/", "/?range=7d&by=kind", "/find?q=x", "/find?q=a/x", "/tasks",
 		"/tasks?prefix=x", "/tasks?state=dead", "/tasks?state=running",
 		"/tasks?line=customer/17", "/tasks?tag=vip", "/tasks?tag=vip&kind=a&state=dead&prefix=x",
-		"/task?" + keyOf(k), "/failures", "/kinds", "/kind?name=a&range=24h", "/workers", "/schedules",
+		"/task?" + keyOf(k), "/task?" + keyOf(lined),
+		"/failures", "/kinds", "/kind?name=a&range=24h", "/workers", "/schedules",
 		"/subscribers", "/events",
 		"/events?prefix=a/x&type=failed&actor=b&before=100", "/system"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)

@@ -281,9 +281,10 @@ func TestTaskInLine(t *testing.T) {
 	const head, last = "/task?biz_id=b-0&amp;kind=account.book", "/task?biz_id=b-3&amp;kind=account.book"
 	b := s.as(api.Viewer)
 	p := b.get("/task?kind=invoice.send&biz_id=b-1")
-	b.want(p, http.StatusOK, "It is second in line", " ms (available). That task does not begin because no live worker",
-		`<a class="button" href="`+head+`">Show <bdi>account.book/b-0</bdi>`, "First in line", "customer/&lt;17&gt;",
-		"this task", last, "All tasks of the line", `<span class="state lined_up">lined up</span>`)
+	b.want(p, http.StatusOK, "It is second in line", "(available). That task does not begin because no live worker",
+		`<a class="button" href="`+head+`"><span>Show <bdi>account.book/b-0</bdi>`, "First in line",
+		"customer/&lt;17&gt;", "this task", last,
+		"All tasks of the line", `<span class="state lined_up">lined up</span>`)
 	p = b.get("/task?kind=account.book&biz_id=b-0")
 	b.want(p, http.StatusOK, "First in line")
 	if strings.Contains(p.body, `class="button" href="`+head) {

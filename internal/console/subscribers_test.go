@@ -43,11 +43,14 @@ func TestSubscribersInTrouble(t *testing.T) {
 	for _, id := range []string{"coupon.send/1", "coupon.send/2"} {
 		ledgertest.Enqueue(t, s.db, ledgertest.Key(t, id), `{}`)
 	}
-	for _, name := range []string{"a-near", "b-paused", "c-again"} {
-		if err := subscribers.Seek(t.Context(), operator, name, feed.After(0), "", ""); err != nil {
+	seek := func(name string, to feed.Start) {
+		t.Helper()
+		if err := subscribers.Seek(t.Context(), operator, name, to, "", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
+	seek("b-paused", feed.After(0))
+	seek("c-again", feed.After(0))
 	pause := func(name string, isPaused bool, actor, reason string) {
 		t.Helper()
 		if err := subscribers.Pause(t.Context(), operator, name, isPaused, actor, reason); err != nil {
@@ -59,6 +62,8 @@ func TestSubscribersInTrouble(t *testing.T) {
 	pause("b-paused", true, "ada", "the <scanner> is replaced")
 	pause("c-again", true, "bob", "")
 	pause("c-again", false, "bob", "")
+	seek("a-near", feed.Now())
+	seek("c-again", feed.Now())
 	p := s.as(api.Viewer).get("/subscribers")
 	const paused = `<span class="state retrying">paused</span> by ada <time`
 	s.as(api.Viewer).want(p, http.StatusOK, paused, ": the &lt;scanner&gt; is replaced", "once resumed",
