@@ -157,7 +157,7 @@ func TestResumedKind(t *testing.T) {
 	s.project()
 	b := s.as(api.Admin)
 	p := b.get("/")
-	b.want(p, http.StatusOK, "coupon.send is failing: 6 of 6 attempts")
+	b.want(p, http.StatusOK, `<span class="level critical">critical</span> coupon.send is failing: 6 of 6 attempts`)
 	form := url.Values{"csrf": {token(t, p)}, "kind": {"coupon.send"}, "reason": {"it is down"}, "act": {"pause"},
 		"to": {"overview"}}
 	b.want(b.post("/kind", form), http.StatusOK, "coupon.send is paused.")

@@ -173,6 +173,17 @@ func (k *kindNow) silence() time.Duration {
 	return least
 }
 
+// level returns how bad it is that the kind fails.
+func (k *kindNow) level() level {
+	switch {
+	case k.Healed() != "":
+		return note
+	case k.KindStats.Dead > 0:
+		return critical
+	}
+	return warning
+}
+
 // rank returns a number for the order of kinds by their trouble.
 func (k *kindNow) rank() int {
 	switch {

@@ -30,7 +30,8 @@ func TestPausedScheduleOnTheOverview(t *testing.T) {
 	}
 	b := s.as(api.Viewer)
 	p := b.get("/")
-	b.want(p, http.StatusOK, "Schedule nightly is paused by bob: until the &lt;move&gt;", "Show schedules")
+	b.want(p, http.StatusOK, "Schedule nightly is paused by bob: until the &lt;move&gt;", "Show schedules",
+		`<span class="level paused">paused</span> Schedule nightly`)
 	b.want(b.get("/schedules"), http.StatusOK, "Only an admin may pause, resume and run schedules")
 	admin := s.as(api.Admin)
 	p = admin.get("/")

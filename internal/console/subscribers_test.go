@@ -76,6 +76,37 @@ func TestSubscribersInTrouble(t *testing.T) {
 	}
 }
 
+// A paused subscriber that is far behind is resumed where the overview names it.
+func TestPausedSubscriberOnTheOverview(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "coupon.send/order-1"), `{}`)
+	operator := ledgertest.As(t, s.db, "operator")
+	err := subscribers.Seek(t.Context(), operator, "mails", feed.After(0), "", "")
+	if err == nil {
+		err = subscribers.Pause(t.Context(), operator, "mails", true, "bob", "the mailer is down")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ledgertest.ExecAsOwner(t, s.db, `
+		alter table taskledger.event disable trigger user;
+		update taskledger.event set recorded_at = now() - interval '2 hours'`)
+	b := s.as(api.Viewer)
+	p := b.get("/")
+	b.want(p, http.StatusOK, `<span class="level warning">warning</span> Subscriber mails is 2h behind and is paused`,
+		">resume it: taskledger resume subscriber mails")
+	if strings.Contains(p.body, "Resume…") {
+		t.Errorf("a viewer is offered to resume:\n%s", p.content())
+	}
+	admin := s.as(api.Admin)
+	p = admin.get("/")
+	admin.want(p, http.StatusOK, `data-key="condition subscriber_behind mails"`, "Resume…", `action="/subscriber"`)
+	form := url.Values{"csrf": {token(t, p)}, "name": {"mails"}, "reason": {"it is up"}, "act": {"resume"},
+		"to": {"overview"}}
+	admin.want(admin.post("/subscriber", form), http.StatusOK, "<h1>Overview</h1>", "mails is resumed.")
+}
+
 // A subscriber is paused, resumed and moved by an admin of all kinds, each with a record of the reason.
 func TestSubscribersAreChanged(t *testing.T) {
 	t.Parallel()

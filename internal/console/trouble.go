@@ -27,17 +27,47 @@ const (
 	maxSchedules = 1000
 )
 
+// level is how bad a trouble or the state of a service is. It is a class of the style, and the word on the page.
+type level string
+
+// The levels, the worst first. A pause is deliberate.
+const (
+	critical level = "critical"
+	warning  level = "warning"
+	note     level = "note"
+	paused   level = "paused"
+	fine     level = "ok"
+)
+
+// levels are all levels in their order.
+var levels = []level{critical, warning, note, paused, fine}
+
+// compareLevels orders the worst level first.
+func compareLevels(a, b level) int {
+	return cmp.Compare(slices.Index(levels, a), slices.Index(levels, b))
+}
+
+// levelOf returns the level of a condition that holds.
+func levelOf(c health.Condition) level {
+	if c.IsCritical() {
+		return critical
+	}
+	return warning
+}
+
 // trouble is a sentence about a fault, with links to its cure.
 type trouble struct {
-	Name        string // of the condition; "" for another trouble
-	Text, Cure  string
-	Error       string // of a task that it concerns; "": none
-	Since       time.Time
-	Links       []choice
-	IsCondition bool
-	Key         string   // of the sentence, so that an update keeps an open form under its own one
-	Kind        *kindNow // that the caller may pause or resume here; nil: none
-	Schedule    string   // that the caller may resume here; "": none
+	Level      level
+	Name       string // of the condition; "" for another trouble
+	About      string // what the condition is about
+	Text, Cure string
+	Error      string // of a task that it concerns; "": none
+	Since      time.Time
+	Links      []choice
+	Key        string   // of the sentence, so that an update keeps an open form under its own one
+	Kind       *kindNow // that the caller may pause or resume here; nil: none
+	Schedule   string   // that the caller may resume here; "": none
+	Subscriber string   // that the caller may resume here; "": none
 }
 
 // FirstCure returns the beginning of the cure, which is enough in most cases.
@@ -66,7 +96,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			d.Troubles = append(d.Troubles, newTrouble(v.Base, c, report))
 		}
 	}
-	var failing, stuck, growing, paused []*kindNow
+	var failing, stuck, growing, halted []*kindNow
 	for _, k := range kinds {
 		if k.isFailing() {
 			failing = append(failing, k)
@@ -78,13 +108,13 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			growing = append(growing, k)
 		}
 		if k.Pause != nil {
-			paused = append(paused, k)
+			halted = append(halted, k)
 		}
 	}
 	slices.SortFunc(failing, func(a, b *kindNow) int { return cmp.Compare(b.Failed, a.Failed) })
 	slices.SortFunc(stuck, func(a, b *kindNow) int { return a.RunningAt.Compare(b.RunningAt) })
 	slices.SortFunc(growing, func(a, b *kindNow) int { return cmp.Compare(b.Tasks.Available(), a.Tasks.Available()) })
-	slices.SortFunc(paused, func(a, b *kindNow) int { return a.Pause.Since.Compare(b.Pause.Since) })
+	slices.SortFunc(halted, func(a, b *kindNow) int { return a.Pause.Since.Compare(b.Pause.Since) })
 	for _, k := range failing[:min(len(failing), maxTroubles)] {
 		verb, healed := "is", k.Healed()
 		if healed != "" {
@@ -109,9 +139,10 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			cure = "Wait for its next attempts. Once they succeed, release the dead tasks on Failures; " +
 				"else pause the kind again."
 		}
-		d.Troubles = append(d.Troubles, trouble{Text: text, Error: why, Cure: cure, Kind: unpaused(k), Links: []choice{
-			{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
-			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
+		d.Troubles = append(d.Troubles, trouble{Level: k.level(), Text: text, Error: why, Cure: cure, Kind: unpaused(k),
+			Links: []choice{
+				{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
+				{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
 	for _, k := range stuck[:min(len(stuck), maxTroubles)] {
 		one, err := h.stuckTrouble(ctx, v, k)
@@ -127,20 +158,21 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 		}
 		d.Troubles = append(d.Troubles, one)
 	}
-	for _, k := range paused[:min(len(paused), maxTroubles)] {
+	for _, k := range halted[:min(len(halted), maxTroubles)] {
 		text := fmt.Sprintf("%s is paused by %s: %s", k.Kind, k.Pause.Actor, k.Pause.Reason)
 		if n := k.Tasks.Available(); n > 0 {
 			text += fmt.Sprintf(" (%s waiting)", tasks(int(n)))
 		}
-		d.Troubles = append(d.Troubles, trouble{Text: text, Since: k.Pause.Since, Kind: k, Links: []choice{
-			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
+		d.Troubles = append(d.Troubles, trouble{Level: paused, Text: text, Since: k.Pause.Since, Kind: k,
+			Links: []choice{{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
 	if err := h.addPausedSchedules(ctx, v, d); err != nil {
 		return err
 	}
+	slices.SortStableFunc(d.Troubles, func(a, b trouble) int { return compareLevels(a.Level, b.Level) })
 	for i := range d.Troubles {
 		t := &d.Troubles[i]
-		switch t.Key = "condition " + t.Name; {
+		switch t.Key = strings.TrimSpace("condition " + t.Name + " " + t.About); {
 		case t.Kind != nil:
 			t.Key = "kind " + string(t.Kind.Kind)
 		case t.Schedule != "":
@@ -191,7 +223,7 @@ func (h *Handler) stuckTrouble(ctx context.Context, v *view, k *kindNow) (troubl
 			filter = append(filter, "worker", silent[0].Worker)
 		}
 	}
-	return trouble{Text: text + fmt.Sprintf("; 99 %% of its attempts take at most %s.", k.Runs(0.99)),
+	return trouble{Level: warning, Text: text + fmt.Sprintf("; 99 %% of its attempts take at most %s.", k.Runs(0.99)),
 		Cure: cure + "Or cancel the task, and release it.",
 		Links: []choice{{Query: v.Base + "tasks?" + string(query(filter...)), Text: "Show running tasks"},
 			{Query: v.Base + "workers", Text: "Show workers"}}}, nil
@@ -222,7 +254,7 @@ func (h *Handler) growingTrouble(ctx context.Context, v *view, k *kindNow) (trou
 			filter = append(filter, "actor", actor)
 		}
 	}
-	return trouble{Text: text, Kind: unpaused(k),
+	return trouble{Level: warning, Text: text, Kind: unpaused(k),
 		Cure: "Start more workers of the kind, or give it more slots; pause or cancel what is less urgent.",
 		Links: []choice{{Query: v.Base + "tasks?" + string(query(filter...)), Text: "Show waiting tasks"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"},
@@ -256,8 +288,8 @@ func (h *Handler) addPausedSchedules(ctx context.Context, v *view, d *overviewDa
 		if s.PauseReason != "" {
 			text += ": " + s.PauseReason
 		}
-		d.Troubles = append(d.Troubles, trouble{Text: text, Since: s.PausedAt, Schedule: s.Schedule.Name,
-			Links: []choice{{Query: v.Base + "schedules", Text: "Show schedules"}}})
+		d.Troubles = append(d.Troubles, trouble{Level: paused, Text: text, Since: s.PausedAt,
+			Schedule: s.Schedule.Name, Links: []choice{{Query: v.Base + "schedules", Text: "Show schedules"}}})
 	}
 	return nil
 }
@@ -268,7 +300,8 @@ func newTrouble(base string, c health.Condition, r health.Report) trouble {
 	if text != "" {
 		text = strings.ToUpper(text[:1]) + text[1:] + "."
 	}
-	t := trouble{Name: string(c.Name), Text: text, Cure: c.Cure, Since: c.Since, IsCondition: true}
+	t := trouble{Level: levelOf(c), Name: string(c.Name), About: c.About, Text: text, Cure: c.Cure,
+		Since: c.Since}
 	link := func(path, text string) { t.Links = append(t.Links, choice{Query: base + path, Text: text}) }
 	switch c.Name {
 	case health.KindUnhandled:
@@ -294,6 +327,11 @@ func newTrouble(base string, c health.Condition, r health.Report) trouble {
 	case health.ScheduleLate:
 		link("schedules", "Show schedules")
 	case health.SubscriberBehind, health.WebhookStopped:
+		for _, s := range r.Subscribers {
+			if c.Name == health.SubscriberBehind && s.Name == c.About && s.IsPaused {
+				t.Subscriber = s.Name
+			}
+		}
 		link("subscribers", "Show subscribers")
 	case health.AlarmUndelivered:
 		link("tasks?"+string(query("kind", health.AlarmKind)), "Show alarms")

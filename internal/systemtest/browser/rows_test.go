@@ -70,7 +70,7 @@ func TestRowsHoldStillInABrowser(t *testing.T) {
 	s.project()
 	c.shows("added.later is paused")
 	const kept = `[...document.querySelectorAll(".condition")].map((e) =>
-		e.querySelector("h2").textContent.split(" ")[0] + ":" +
+		e.querySelector("h2").textContent.split(" ")[1] + ":" +
 		(e.querySelector("details[open] input[name=reason]")?.value ?? "")).join(" ")`
 	if text := read(c, chromedp.Evaluate[string](kept)); !strings.Contains(text, "added.later: ") ||
 		!strings.Contains(text, "coupon.send:it is up") {
