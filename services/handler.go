@@ -65,8 +65,8 @@ type HandlerConfig struct {
 	// TraceURL is the address of a trace, with {trace_id} in place of its ID: the console's page of a task links to it.
 	// Default: no link.
 	TraceURL string
-	// Checks examines the installation, for the console's page System. It is called at most every 30 s. Default: no
-	// checks.
+	// Checks examines the installation, for the console. It is called at most every 30 s, while pages are read.
+	// Default: no checks.
 	Checks func(context.Context) []Check
 
 	// ArchiveTo is the archive in which archived tasks are looked for first. Default: the place that the ledger has

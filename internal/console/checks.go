@@ -2,6 +2,10 @@ package console
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -23,20 +27,23 @@ const (
 	CheckFailure CheckLevel = "failure"
 )
 
-// State returns the state whose colour and shape the level has.
-func (c Check) State() string {
+// level returns the level of the check among those of troubles.
+func (c Check) level() level {
 	switch c.Level {
 	case CheckFailure:
-		return "dead"
+		return critical
 	case CheckWarning:
-		return "retrying"
+		return warning
 	default:
-		return "succeeded"
+		return fine
 	}
 }
 
-// maxChecksAge is the age up to which checks serve further requests.
-const maxChecksAge = 30 * time.Second
+// Mark returns the class of the shape and the colour of the check.
+func (c Check) Mark() string { return string(c.level()) }
+
+// maxChecksAge is the age up to which checks serve the page System, and keptChecksAge the others.
+const maxChecksAge, keptChecksAge = 30 * time.Second, 2 * time.Minute
 
 // readChecks returns checks, which may be some time old, and when they were made: those that are not ok, and the
 // others. Only one request makes them at a time.
@@ -46,15 +53,73 @@ func (h *Handler) readChecks(ctx context.Context) (bad, good []Check, at time.Ti
 	}
 	h.checking.Lock()
 	defer h.checking.Unlock()
-	if time.Since(h.checked) > maxChecksAge {
-		h.checks, h.checked = h.config.Checks(ctx), time.Now()
+	all, at := h.keptChecks()
+	if time.Since(at) > maxChecksAge {
+		all, at = h.config.Checks(ctx), time.Now()
+		h.keeping.Lock()
+		h.checks, h.checked = all, at
+		h.keeping.Unlock()
 	}
-	for _, c := range h.checks {
+	for _, c := range all {
 		if c.Level == CheckOK {
 			good = append(good, c)
 		} else {
 			bad = append(bad, c)
 		}
 	}
-	return bad, good, h.checked
+	slices.SortStableFunc(bad, func(a, b Check) int { return compareLevels(a.level(), b.level()) })
+	return bad, good, at
+}
+
+// keptChecks returns the last checks, and when they were made. It waits for none.
+func (h *Handler) keptChecks() ([]Check, time.Time) {
+	h.keeping.Lock()
+	defer h.keeping.Unlock()
+	return h.checks, h.checked
+}
+
+// renewChecks makes checks in the background if the last ones are old, unless another request makes them.
+func (h *Handler) renewChecks(r *http.Request) {
+	if _, at := h.keptChecks(); h.config.Checks == nil || time.Since(at) <= keptChecksAge || !h.checking.TryLock() {
+		return
+	}
+	h.checking.Unlock()
+	go func() {
+		ctx, cancel := database(r)
+		defer cancel()
+		h.readChecks(ctx)
+	}()
+}
+
+// conditionsCheck is the check of the conditions that hold, which have sentences of their own.
+const conditionsCheck = "conditions"
+
+// countChecks returns the numbers of the last checks that failed, and of those with a warning.
+func (h *Handler) countChecks() (failed, warnings int64) {
+	all, _ := h.keptChecks()
+	for _, c := range all {
+		switch {
+		case c.Name == conditionsCheck:
+		case c.Level == CheckFailure:
+			failed++
+		case c.Level == CheckWarning:
+			warnings++
+		}
+	}
+	return failed, warnings
+}
+
+// addChecks adds the last checks that failed.
+func (h *Handler) addChecks(v *view, d *overviewData) {
+	all, _ := h.keptChecks()
+	n := 0
+	for _, c := range all {
+		if c.Level != CheckFailure || c.Name == conditionsCheck || n == maxTroubles {
+			continue
+		}
+		n++
+		d.Troubles = append(d.Troubles, trouble{Level: critical, Key: "check " + c.Name, Cure: c.Cure,
+			Text:  fmt.Sprintf("The check %s fails: %s.", c.Name, strings.TrimSuffix(c.Text, ".")),
+			Links: []choice{{Query: v.Base + "system", Text: "Show checks"}}})
+	}
 }

@@ -34,7 +34,7 @@ type Config struct {
 	API *api.Handler
 	// Report reads the state of the services. Default: [health.Read] without the stream.
 	Report func(context.Context) (health.Report, error)
-	// Checks examines the database, NATS, rights and settings, for the page System. It is called at most every 30 s.
+	// Checks examines the database, NATS, rights and settings. It is called at most every 30 s, while pages are read.
 	// Default: no checks.
 	Checks func(context.Context) []Check
 	// Base is the path where the console is mounted. It begins and ends with a slash. Default: /.

@@ -52,6 +52,7 @@ type Handler struct {
 	recent    cache.Value[[]recentWords]
 
 	checking sync.Mutex // held while checks are made
+	keeping  sync.Mutex // held while kept checks are read or changed
 	checks   []Check
 	checked  time.Time
 

@@ -153,6 +153,7 @@ type systemData struct {
 	Version   string
 	Bad, Good []Check
 	CheckedAt time.Time // zero: no checks
+	services  map[string]service
 }
 
 // lateAge is the age of the oldest waiting event, or due timer, from which the page shows it as late. Some always wait.
@@ -166,12 +167,10 @@ func (d *systemData) IsProjectLate() bool {
 	return d.Projection.OldestWaitingMS >= lateAge.Milliseconds()
 }
 
-// Behind returns the greatest number of events that a subscriber has not passed. Paused ones do not count.
+// Behind returns the greatest number of events that a subscriber has not passed.
 func (d *systemData) Behind() (most int64) {
 	for _, s := range d.Subscribers {
-		if !s.IsPaused {
-			most = max(most, s.Lag)
-		}
+		most = max(most, s.Lag)
 	}
 	return most
 }
@@ -204,6 +203,7 @@ func (h *Handler) showSystem(ctx context.Context, _ *http.Request, v *view) erro
 	v.Data = d
 	if err == nil {
 		d.Bad, d.Good, d.CheckedAt = h.readChecks(ctx)
+		d.addBoxes()
 	}
 	return err
 }

@@ -36,7 +36,7 @@ type menuLink struct {
 }
 
 // menuCount is a number of a state.
-type menuCount struct{ Class, Text, Title string }
+type menuCount struct{ Class, Text, Title, About string }
 
 // firstPages is the number of pages that the menu of a phone shows. The others are behind More.
 const firstPages = 3
@@ -61,6 +61,8 @@ func (v *view) Menu(part int) (all []menuLink) {
 		switch p.name {
 		case "":
 			l.add("badge", int64(v.Degraded), "conditions that hold")
+		case "system":
+			l.addChecks(v)
 		case "tasks":
 			l.add("running", v.Rail.Running(), "running")
 		case "failures":
@@ -72,9 +74,21 @@ func (v *view) Menu(part int) (all []menuLink) {
 	return all
 }
 
+// More returns the link to the pages that the menu of a phone hides, with the numbers of System.
+func (v *view) More() *menuLink {
+	l := &menuLink{Href: "#more", Title: "More"}
+	l.addChecks(v)
+	return l
+}
+
+func (l *menuLink) addChecks(v *view) {
+	l.add("warnings", v.warnings, "with a warning, of the checks on System")
+	l.add("badge", v.failed, "failed, of the checks on System")
+}
+
 func (l *menuLink) add(class string, n int64, about string) {
 	if n > 0 {
-		l.Counts = append(l.Counts, menuCount{class, compact(n), printable.Count(n) + " " + about})
+		l.Counts = append(l.Counts, menuCount{class, compact(n), printable.Count(n) + " " + about, about})
 	}
 }
 

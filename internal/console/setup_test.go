@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ type site struct {
 	t   testing.TB
 	url string
 	db  *pgxpool.Pool
+
+	isUnsafe atomic.Bool // a check fails
 }
 
 func serve(t testing.TB) *site {
@@ -48,10 +51,16 @@ func serveWith(t testing.TB, change func(*api.Config)) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := &site{t: t, db: db}
 	checks := func(context.Context) []console.Check {
-		return []console.Check{{Name: "fsync", Level: console.CheckOK, Text: "fsync on"},
+		all := []console.Check{{Name: "fsync", Level: console.CheckOK, Text: "fsync on"},
 			{Name: "clock", Level: console.CheckWarning, Text: "PostgreSQL is <2 h> ahead",
 				Cure: "synchronize the clocks"}}
+		if s.isUnsafe.Load() {
+			all = append(all, console.Check{Name: "fsync", Level: console.CheckFailure, Text: "fsync <off>",
+				Cure: "set fsync to on"})
+		}
+		return all
 	}
 	handler, err := console.New(console.Config{DB: db, API: callers, Logger: log, Checks: checks,
 		TraceURL: "https://traces.example/{trace_id}?from=ledger"})
@@ -63,7 +72,8 @@ func serveWith(t testing.TB, change func(*api.Config)) *site {
 		callers.Drain()
 		server.Close()
 	})
-	return &site{t: t, url: server.URL, db: db}
+	s.url = server.URL
+	return s
 }
 
 // project applies all events to the projection.

@@ -95,6 +95,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			}
 			d.Troubles = append(d.Troubles, newTrouble(v.Base, c, report))
 		}
+		h.addChecks(v, d)
 	}
 	var failing, stuck, growing, halted []*kindNow
 	for _, k := range kinds {
@@ -172,13 +173,16 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 	slices.SortStableFunc(d.Troubles, func(a, b trouble) int { return compareLevels(a.Level, b.Level) })
 	for i := range d.Troubles {
 		t := &d.Troubles[i]
-		switch t.Key = strings.TrimSpace("condition " + t.Name + " " + t.About); {
+		switch {
+		case t.Key != "":
 		case t.Kind != nil:
 			t.Key = "kind " + string(t.Kind.Kind)
 		case t.Schedule != "":
 			t.Key = "schedule " + t.Schedule
 		case t.Name == "":
 			t.Key, _, _ = strings.Cut(t.Text, ":")
+		default:
+			t.Key = strings.TrimSpace("condition " + t.Name + " " + t.About)
 		}
 	}
 	return nil

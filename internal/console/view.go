@@ -34,6 +34,8 @@ type view struct {
 	At          time.Time // of the answer
 	Degraded    int       // conditions that hold
 	Rail        stateCounts
+	failed      int64               // checks
+	warnings    int64               // checks with one
 	counts      []ledger.StateCount // see pageCounts; nil: not read
 	IsAway      bool                // the caller could not be read: a page of an error has the menu, without numbers
 	Data        any
@@ -317,6 +319,7 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 		ctx, cancel := database(r)
 		defer cancel()
 		if !c.IsLimited() {
+			h.renewChecks(r)
 			go func() { // while the page is made, which needs it at its end
 				ctx, cancel := database(r)
 				defer cancel()
@@ -341,6 +344,7 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 			if report, err := h.readReport(ctx); err == nil {
 				v.Degraded = len(report.Degraded)
 			}
+			v.failed, v.warnings = h.countChecks()
 		}
 		h.render(w, r, http.StatusOK, templateName(p.name), v)
 	}
