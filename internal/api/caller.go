@@ -122,6 +122,18 @@ func (h *Handler) ReleaseGroup(
 	return h.operator.ReleaseAll(ctx, f, c.c.audit(reason), &operator.BulkOptions{DryRun: isDryRun})
 }
 
+// CancelGroup ends at most limit dead tasks of a group that shall never run, see [operator.Operator.CancelDead], by the
+// rules of the API. It commits each. It returns the errors of [Handler.ChangeTask].
+func (h *Handler) CancelGroup(
+	ctx context.Context, c Caller, kind ledger.Kind, fingerprint, reason string, limit int,
+) (operator.BulkResult, error) {
+	if err := c.MayChange(kind); err != nil {
+		return operator.BulkResult{}, err
+	}
+	f := operator.Filter{Kind: kind, State: ledger.StateDead, Fingerprint: fingerprint, Limit: limit}
+	return h.operator.CancelDead(ctx, f, c.c.audit(reason))
+}
+
 // PauseKind pauses or resumes a kind by the rules of the API, and reports whether that changed anything. It commits.
 func (h *Handler) PauseKind(ctx context.Context, c Caller, k ledger.Kind, pause bool, reason string) (bool, error) {
 	if err := c.MayControl(k); err != nil {

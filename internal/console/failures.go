@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	// maxGroup is the number of tasks that one form releases at most.
-	maxGroup = 5000
+	// maxGroup is the number of tasks that one form releases at most, and maxEnded that it ends: each in a transaction.
+	maxGroup, maxEnded = 5000, 500
+	// leastBar is the length of the shortest bar, in percent of the longest.
+	leastBar = 3
 	// pageGroups is the number of groups of dead tasks of a page.
 	pageGroups = 25
 	// maxRetryingKinds is the number of kinds whose retrying tasks are read, those with the most of them.
@@ -40,22 +42,22 @@ type failuresData struct {
 
 // failureGroup is the dead and retrying tasks of a kind whose errors are alike.
 type failureGroup struct {
-	Kind          ledger.Kind
-	Fingerprint   string // of the dead tasks; "" without any
-	Message       string // of the errors, without the parts that vary
-	Error         string // of the newest task
-	Dead          int64
-	IsMore        bool      // there are more dead tasks
-	Hours         [24]int64 // how many tasks failed for the last time in each hour, up to the current one
-	Retrying      int64
-	IsManyRetry   bool // there may be more retrying tasks
-	First, Last   time.Time
-	Example       ledger.Key   // the newest task
-	DeadExample   ledger.Key   // the newest dead task
-	Show          template.URL // the query of its tasks, without a state
-	Spark         spark
-	DeadPart      float64 // of the tasks, in percent
-	RetryingPlace float64
+	Kind         ledger.Kind
+	Fingerprint  string // of the dead tasks; "" without any
+	Message      string // of the errors, without the parts that vary
+	Error        string // of the newest task
+	Dead         int64
+	IsMore       bool      // there are more dead tasks
+	Hours        [24]int64 // how many tasks failed for the last time in each hour, up to the current one
+	Retrying     int64
+	IsManyRetry  bool // there may be more retrying tasks
+	First, Last  time.Time
+	Example      ledger.Key   // the newest task
+	DeadExample  ledger.Key   // the newest dead task
+	Show         template.URL // the query of its tasks, without a state
+	Spark        spark
+	DeadPart     float64 // of the largest group, in percent
+	RetryingPart float64
 }
 
 func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) error {
@@ -95,8 +97,12 @@ func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) er
 	if err != nil {
 		return err
 	}
+	most := int64(0)
 	for _, g := range d.Groups {
-		g.complete(since, failed[g.Kind])
+		most = max(most, g.Dead+g.Retrying)
+	}
+	for _, g := range d.Groups {
+		g.complete(since, failed[g.Kind], most)
 	}
 	slices.SortStableFunc(d.Groups, func(a, b *failureGroup) int {
 		return cmp.Compare(b.Dead+b.Retrying, a.Dead+a.Retrying)
@@ -184,7 +190,7 @@ func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isF
 	return nil
 }
 
-// changeGroup releases the dead tasks of a group, or retries or cancels its retrying tasks.
+// changeGroup releases or cancels the dead tasks of a group, or retries or cancels its retrying tasks.
 func (h *Handler) changeGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) (result, error) {
 	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
 	if r.PostForm.Get("act") == "try" {
@@ -197,10 +203,28 @@ func (h *Handler) changeGroup(ctx context.Context, r *http.Request, c api.Caller
 	if kind == "" || fingerprint == "" {
 		return result{}, invalid("a kind and a fingerprint are required")
 	}
+	if r.PostForm.Get("act") == "cancel" {
+		return h.cancelGroup(ctx, c, kind, fingerprint, reason)
+	}
 	done, err := h.config.API.ReleaseGroup(ctx, c, kind, fingerprint, reason, maxGroup, false)
 	text := fmt.Sprintf("%s of %s released.", tasks(done.Done), kind)
 	if done.Skipped > 0 {
 		text += fmt.Sprintf(" %s moved on before.", tasks(done.Skipped))
+	}
+	return result{done: text}, err
+}
+
+// cancelGroup ends the dead tasks of a group, as many as one form may end.
+func (h *Handler) cancelGroup(
+	ctx context.Context, c api.Caller, kind ledger.Kind, fingerprint, reason string,
+) (result, error) {
+	done, err := h.config.API.CancelGroup(ctx, c, kind, fingerprint, reason, maxEnded)
+	text := fmt.Sprintf("%s of %s cancelled: no worker begins them.", tasks(done.Done), kind)
+	if done.Skipped > 0 {
+		text += fmt.Sprintf(" %s moved on before.", tasks(done.Skipped))
+	}
+	if done.Found == maxEnded {
+		text += " Others may be left: send the form again."
 	}
 	return result{done: text}, err
 }
@@ -253,20 +277,22 @@ func (h *Handler) changeRetrying(
 }
 
 // complete sets the derived fields. failed is the failed attempts of the kind by hour. The sparkline shows when the
-// group's tasks failed last, within all failures of the kind.
-func (g *failureGroup) complete(since time.Time, failed map[time.Time]int64) {
-	g.DeadPart = 100 * float64(g.Dead) / float64(g.Dead+g.Retrying)
-	g.RetryingPlace = 100 - g.DeadPart
+// group's tasks failed last, within all failures of the kind. most is the number of tasks of the largest group.
+func (g *failureGroup) complete(since time.Time, failed map[time.Time]int64, most int64) {
+	all := g.Dead + g.Retrying
+	bar := max(leastBar, 100*float64(all)/float64(max(1, most)))
+	g.DeadPart = bar * float64(g.Dead) / float64(max(1, all))
+	g.RetryingPart = bar - g.DeadPart
 	g.Show = query("kind", g.Kind, "error", longestPart(g.Message))
-	var all, own [len(g.Hours)]float64
+	var whole, own [len(g.Hours)]float64
 	attempts := int64(0)
 	for i, n := range g.Hours {
 		of := failed[since.Add(time.Duration(i)*time.Hour)]
-		all[i], own[i] = float64(max(of, n)), float64(n)
+		whole[i], own[i] = float64(max(of, n)), float64(n)
 		attempts += of
 	}
 	g.Spark = newSpark(fmt.Sprintf("%s failed attempts of %s in the last 24 h; red: the last ones of this group",
-		printable.Count(attempts), g.Kind), all[:], own[:])
+		printable.Count(attempts), g.Kind), whole[:], own[:])
 }
 
 // statusPattern matches a status in an error, which does not vary from task to task.

@@ -68,6 +68,8 @@ func TestFailures(t *testing.T) {
 	b.want(p, http.StatusOK, "5 dead, 2 retrying", "POST https://p-<var>",
 		"</var>.example/<var>v1</var>: no answer &lt;after&gt; <var>", "Try one",
 		"<b>3</b> dead", "<b>2</b> retrying", "partner is down", "Release 3",
+		"Release or cancel…", "Retry or cancel…", `class="over" width="60.0"`, `class="back" x="60.0" width="40.0"`,
+		`class="over" width="40.0"`,
 		"5 failed attempts of webhook.deliver in the last 24 h; red: the last ones of this group", `<rect class="bad"`)
 	if n := strings.Count(p.body, "no answer"); n > 4 { // the text, the key of the row, its links and its form
 		t.Errorf("the group is shown %d times:\n%s", n, p.content())
@@ -94,6 +96,11 @@ func TestFailures(t *testing.T) {
 	for _, k := range dead {
 		s.wantVersion(k, 4)
 	}
+	_, rest, _ = strings.Cut(p.body, `value="coupon.send"><input type="hidden" name="fingerprint" value="`)
+	fingerprint, _, _ = strings.Cut(rest, `"`)
+	ended := b.post("/group", url.Values{"csrf": {token(t, p)}, "kind": {"coupon.send"}, "act": {"cancel"},
+		"fingerprint": {fingerprint}, "reason": {"nobody wants it"}})
+	b.want(ended, http.StatusOK, "2 tasks of coupon.send cancelled: no worker begins them.")
 	form := url.Values{"csrf": {token(t, p)}, "kind": {"webhook.deliver"}, "act": {"cancel"},
 		"message": {"POST https://p-•.example/•: no answer <after> • ms"}, "reason": {"the partner has left"}}
 	other := ledgertest.Key(t, "webhook.deliver/evt-9")

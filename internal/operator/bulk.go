@@ -3,6 +3,9 @@ package operator
 import (
 	"cmp"
 	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
@@ -43,6 +46,55 @@ func (o *Operator) BuryAll(ctx context.Context, f Filter, audit Audit, b *BulkOp
 // unfinished states.
 func (o *Operator) CancelAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
 	return o.all(ctx, f, action{event: ledger.EventCancelled, audit: audit}, b)
+}
+
+// CancelDead ends dead tasks that match a filter, and shall never run: it releases and cancels each in one transaction,
+// so that no worker begins it, and a line goes on without it. See [Operator.ReleaseAll]; it stops at f.Limit.
+func (o *Operator) CancelDead(ctx context.Context, f Filter, audit Audit) (result BulkResult, err error) {
+	a := action{event: ledger.EventReleased, audit: audit}
+	if err := a.validate(); err != nil {
+		return result, err
+	}
+	f.State = ledger.StateDead
+	s, err := f.search(a)
+	if err != nil {
+		return result, err
+	}
+	for hasMore := true; hasMore; {
+		var tasks []match
+		if tasks, hasMore, err = s.next(ctx, o.db); err != nil {
+			return result, err
+		}
+		for _, t := range tasks {
+			if f.Limit > 0 && result.Found == f.Limit {
+				return result, nil
+			}
+			result.Found++
+			switch err := o.cancelDead(ctx, t, audit); {
+			case err == nil:
+				result.Done++
+			case ledger.IsConflict(err) || errors.As(err, new(*ledger.TransitionError)):
+				result.Skipped++
+			default:
+				return result, err
+			}
+		}
+	}
+	return result, nil
+}
+
+// cancelDead releases and cancels a dead task that is still at its version.
+func (o *Operator) cancelDead(ctx context.Context, t match, audit Audit) error {
+	return pgx.BeginFunc(ctx, o.db, func(tx pgx.Tx) error {
+		options := audit.options()
+		options.IfVersion = t.version
+		released, err := ledger.Release(ctx, tx, t.key, options)
+		if err == nil {
+			options.IfVersion = released.Version
+			_, err = ledger.Cancel(ctx, tx, t.key, options)
+		}
+		return err
+	})
 }
 
 // RescheduleAll is [Operator.Reschedule] for all tasks that match a filter, see [Operator.ReleaseAll]. Default

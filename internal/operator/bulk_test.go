@@ -17,6 +17,52 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
+// Dead tasks of a group end without another attempt. Of two operators at once, one ends each. A task that has moved on
+// is skipped.
+func TestCancelDead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	o := b.Operator()
+	b.bury("a", 20, "no customer")
+	b.bury("b", 1, "no order")
+	b.Project()
+	other := servicetest.Try(operator.ReadDead(b.Context(), b.DB, ""))(t)[1].Example
+	f := operator.Filter{Kind: "test.order", Fingerprint: ledger.Fingerprint("T", "no customer 1")}
+	released := ledgertest.Key(t, "test.order/a-00003")
+	servicetest.Try(o.Release(b.Context(), released, audit))(t)
+	limited := f
+	limited.Limit = 2
+	got := servicetest.Try(o.CancelDead(b.Context(), limited, audit))(t)
+	if want := (operator.BulkResult{Found: 2, Done: 2}); got != want {
+		t.Errorf("of two tasks: %+v, want %+v", got, want)
+	}
+	var both [2]operator.BulkResult
+	var all sync.WaitGroup
+	for i := range both {
+		all.Go(func() {
+			var err error
+			if both[i], err = o.CancelDead(b.Context(), f, audit); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if both[0].Done+both[1].Done != 17 || both[0].Skipped+both[1].Skipped != 23 {
+		t.Errorf("two operators at once: %+v, want 17 done and 23 skipped, twice the three", both)
+	}
+	if n := len(b.TasksIn(ledger.StateCancelled)); n != 19 {
+		t.Errorf("%d tasks are cancelled, want 19", n)
+	}
+	events := b.History(ledgertest.Key(t, "test.order/a-00007"))
+	last := events[len(events)-1]
+	if last.Version != 4 || last.Actor != audit.Actor || reason(t, last) != audit.Reason {
+		t.Errorf("the last event is %+v", last)
+	}
+	if b.Task(other).State != ledger.StateDead || b.Task(released).State != ledger.StateAvailable {
+		t.Error("other tasks are changed")
+	}
+}
+
 // Dead tasks are grouped by the fingerprint of their errors, and released by it. A dry run only counts, a limit
 // holds, and a release that was stopped is completed by the next call.
 func TestReleaseByFingerprint(t *testing.T) {
