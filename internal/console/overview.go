@@ -77,6 +77,17 @@ const (
 	quickAge, quickTimes, quickLeast = 20 * time.Second, 100, 100
 )
 
+// Oldest returns how long the oldest available task has waited, a dash if none waits.
+func (k *kindNow) Oldest(at time.Time) string {
+	switch {
+	case !k.OldestAt.IsZero():
+		return age(at.Sub(k.OldestAt))
+	case k.Tasks.Available() > 0:
+		return "< 30 s" // see projector.ReadOldest
+	}
+	return "–"
+}
+
 // Waits returns a quantile of the waiting times, or a dash if no attempt has begun.
 func (k *kindNow) Waits(q float64) string { return quantile(k.Waiting, q) }
 

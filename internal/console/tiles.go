@@ -82,6 +82,13 @@ func newTiles(at time.Time, total *kindNow, minutes, hours, quarters []projector
 	}
 	waiting := tile{Title: "Waiting, p99", Value: quantile(total.Waiting, 0.99), Spark: newSpark("p99 of the last hour",
 		p99[:], nil), Note: "p50 " + quantile(total.Waiting, 0.5) + change}
+	if total.Tasks.Available() > 0 { // the quantiles are of tasks that wait no longer
+		waiting.Note = "oldest now " + total.Oldest(at)
+		if !total.OldestAt.IsZero() {
+			waiting.Note += ", " + printable.Text(string(total.Kind))
+		}
+		waiting.Note += "; p50 " + quantile(total.Waiting, 0.5)
+	}
 	backlog := tile{Title: "Backlog", Value: printable.Count(total.Tasks.Available()), Link: "tasks?state=available",
 		Spark: newSpark("enqueued in the last hour", enqueued[:], nil), Note: "nothing waits"}
 	if total.Tasks.Available() > 0 {
@@ -93,10 +100,6 @@ func newTiles(at time.Time, total *kindNow, minutes, hours, quarters []projector
 			backlog.Note = "grows by " + perSecond(-net)
 		default:
 			backlog.Note = "does not change"
-		}
-		if !total.OldestAt.IsZero() {
-			backlog.Note += fmt.Sprintf("; oldest %s, %s", age(at.Sub(total.OldestAt)),
-				printable.Text(string(total.Kind)))
 		}
 	}
 	dead := tile{Title: "Dead", Value: printable.Count(total.Tasks.Dead()), Link: "failures",

@@ -157,3 +157,32 @@ func TestThemeInABrowser(t *testing.T) {
 	}
 	c.check("the theme")
 }
+
+// On a phone, the theme and the sign-out are behind More, which is marked on a page that is behind it.
+func TestMoreOnAPhoneInABrowser(t *testing.T) {
+	t.Parallel()
+	findChromium(t)
+	s := serve(t)
+	c := s.open(t, 360, 780)
+	c.do(chromedp.EmulateViewport(360, 780))
+	c.signInAs(api.Viewer)
+	const colour = `getComputedStyle(document.querySelector("nav > .phone")).color`
+	const isShown = `document.querySelector("#theme").checkVisibility()`
+	plain := read(c, chromedp.Evaluate[string](colour))
+	c.visit("/kinds")
+	if read(c, chromedp.Evaluate[string](colour)) == plain {
+		t.Error("More is not marked on the page Kinds")
+	}
+	if read(c, chromedp.Evaluate[bool](isShown)) {
+		t.Error("the theme is shown although More is closed")
+	}
+	c.do(chromedp.Click(chromedp.CSS("nav > .phone")), chromedp.WaitVisible(chromedp.CSS("#theme")))
+	c.picture("more-phone")
+	c.do(chromedp.Click(chromedp.CSS("#theme")), chromedp.Click(chromedp.CSS("#theme")))
+	if theme := read(c, chromedp.Evaluate[string]("document.documentElement.dataset.theme")); theme != "dark" {
+		t.Errorf("the theme is %q", theme)
+	}
+	c.do(chromedp.Click(chromedp.CSS(`.others [href="#main"]`)))
+	c.until("!" + isShown)
+	c.check("more")
+}
