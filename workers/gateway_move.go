@@ -117,7 +117,7 @@ func (p *gatewayPool) leaving() map[string][]*delivery {
 	return all
 }
 
-// handOverSession moves attempts of a session, except those that its worker may not have got.
+// handOverSession moves the attempts of a session that its worker has received.
 func (p *gatewayPool) handOverSession(ctx context.Context, caller, session string, all []*delivery) error {
 	g := p.gateway
 	var texts []string

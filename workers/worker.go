@@ -159,7 +159,7 @@ func appendWorkers(ctx context.Context, db ledger.DB, all []Worker, after string
 	return all, after, n == most && len(all) < limit, rows.Err()
 }
 
-// describe sets what the lease of the worker contains.
+// describe sets the detail of the worker's lease.
 func (w *Worker) describe(detailText, pausedText string) error {
 	var detail leaseDetail
 	var paused []ledger.Kind

@@ -176,7 +176,7 @@ func shortenMiddle(s string, width int) string {
 	return string(all[:min(to, from)]) + "…" + string(all[from:])
 }
 
-// widths returns the width of each column, 0 for one that the table leaves out because its cells are empty.
+// widths returns the width of each column, 0 for a column that is left out because its cells are empty.
 func (h *headed) widths() []int {
 	widths := make([]int, len(h.header))
 	for _, row := range h.rows {

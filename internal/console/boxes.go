@@ -2,10 +2,10 @@ package console
 
 import "github.com/taskledger/taskledger/internal/health"
 
-// service is the state of a service, a box on the page System: that of its worst condition or check.
+// service is a box on the page System. Its state is the worst of its conditions and checks.
 type service struct {
 	Level level
-	Why   string // one of those of the level; "" of ok
+	Why   string // as in level; "" for ok
 }
 
 // The services on the page System.

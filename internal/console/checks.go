@@ -27,7 +27,7 @@ const (
 	CheckFailure CheckLevel = "failure"
 )
 
-// level returns the level of the check among those of troubles.
+// level returns the level of the check, as for troubles.
 func (c Check) level() level {
 	switch c.Level {
 	case CheckFailure:

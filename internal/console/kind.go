@@ -149,7 +149,7 @@ type kindData struct {
 	Live      []workerView              // workers
 	LastDead  []ledger.ListedTask
 	HasOthers bool // there may be other workers of the kind
-	IsUnknown bool // it has no tasks and no workers
+	IsUnknown bool // without tasks and workers
 }
 
 // Full returns a limit for which tasks wait, or nil.

@@ -113,7 +113,7 @@ func (s *subscriberView) Word() string {
 	return "follows"
 }
 
-// Note returns why the subscriber does not go on, or what it does besides; "" if there is nothing to add.
+// Note returns why the subscriber stands, or a remark; "" if there is nothing to add.
 func (s *subscriberView) Note() string {
 	switch {
 	case !s.IsLocal:

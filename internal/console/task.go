@@ -70,7 +70,7 @@ func (d *taskData) RunAgain() string {
 // Limit returns the name of the limit for which the task waits, or "".
 func (d *taskData) Limit() string { return explain.Limit(d.Why) }
 
-// isInLine reports whether the task waits in its line, or may have its turn.
+// isInLine reports whether the task waits for its turn, or may begin.
 func (d *taskData) isInLine() bool {
 	s := d.Task.State
 	return d.Task.OrderKey != "" && s != ledger.StateScheduled && (!s.Finished() || s == ledger.StateDead)

@@ -37,11 +37,11 @@ type view struct {
 	failed      int64               // checks
 	warnings    int64               // checks with one
 	counts      []ledger.StateCount // see pageCounts; nil: not read
-	IsAway      bool                // the caller could not be read: a page of an error has the menu, without numbers
+	IsAway      bool                // the caller could not be read: the menu of an error page is without numbers
 	Data        any
 }
 
-// HasMenu reports whether the page has the menu.
+// HasMenu reports whether the page shows the menu.
 func (v *view) HasMenu() bool { return v.Caller != nil || v.IsAway }
 
 // CanOperate reports whether the caller may change tasks.

@@ -19,7 +19,7 @@ import (
 var lostWorkersSQL string
 
 const (
-	// heldTasks is the number of unfinished tasks among which those of lost workers are found.
+	// heldTasks bounds the unfinished tasks that are searched for those of lost workers.
 	heldTasks = 1000
 	// maxLostRows is the number of rows, by lost worker and kind, that are read.
 	maxLostRows = 2000
@@ -37,7 +37,7 @@ type workerView struct {
 	lost
 }
 
-// lost is what is known of a lost worker.
+// lost describes a lost worker.
 type lost struct {
 	HeardAt time.Time // when it last renewed its lease; zero: unknown
 	Held    int64     // running tasks that it holds, of the kinds that the caller may use

@@ -35,7 +35,7 @@ type LineTask struct {
 	State ledger.State // in_line, unless it is its turn
 }
 
-// LineTasks returns at most limit tasks of a line, the one whose turn it is first, then those that wait in their order.
+// LineTasks returns at most limit tasks of a line: its head, then the others in order.
 // Tasks that may not be named have the zero key. Its cost does not grow with the line. It never commits.
 func (s Source) LineTasks(ctx context.Context, orderKey string, limit int) ([]LineTask, error) {
 	rows, err := s.DB.Query(ctx, lineTasksSQL, orderKey, int64(limit), int64(placesPerTask*limit))

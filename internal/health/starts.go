@@ -15,7 +15,7 @@ import (
 //go:embed sql/open_start.sql
 var openStartSQL string
 
-// heldByStarts describes what a transaction holds, by the table that it has locked.
+// heldByStarts names the things that a transaction holds, by the locked table.
 var heldByStarts = map[string]string{
 	"mutex":       "the turns of all lines",
 	"permit":      "permits of limits",

@@ -28,7 +28,7 @@ var startLimits = []ledger.StartLimit{
 	{Name: string(again.Name()), Kinds: map[ledger.Kind]int{again.Name(): 1}, MaxRunning: new(2)},
 	{Name: "partner-x", Kinds: map[ledger.Kind]int{again.Name(): 1, never.Name(): 1}, MaxRunning: new(8)},
 	{Name: "outside-rate", Kinds: map[ledger.Kind]int{outside.Name(): 1},
-		Rate: &ledger.StartRate{Starts: 16, Period: time.Second, Burst: 4}}, // about twice what the producers enqueue
+		Rate: &ledger.StartRate{Starts: 16, Period: time.Second, Burst: 4}}, // about twice the rate of the producers
 }
 
 // limitStarts sets limits of starts, so that permits and tokens are lost with workers and databases.
