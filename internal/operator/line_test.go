@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/operator"
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -49,4 +51,31 @@ func TestStoppedLinesBehindManyBurials(t *testing.T) {
 	if err != nil || len(all) == 0 || all[0].OrderKey != "line/new" || !hasMore {
 		t.Errorf("%v, more: %t, %v", all, hasMore, err)
 	}
+}
+
+// A line stands no longer once its dead task is cancelled.
+func TestCancelDeadOfALine(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := b.Later("1", ledger.EnqueueOptions{OrderKey: "line/1"})
+	b.Later("2", ledger.EnqueueOptions{OrderKey: "line/1"})
+	b.Forge(`insert into taskledger.event (kind, biz_id, version, attempt, shard, type, actor, data, order_key)
+		select kind, biz_id, 2, 0, shard, 'released', 'w', '{"reason":"turn","place":1,"seen":"1:1:","bound":"2"}',
+		       order_key
+		  from taskledger.event where kind = $1 and biz_id = '1'`, string(first.Kind))
+	servicetest.Try(b.Operator().Bury(b.Context(), first, audit))(t)
+	b.Project()
+	want := func(lines int) {
+		t.Helper()
+		all, _, err := operator.ReadStoppedLines(b.Context(), b.DB)
+		if err != nil || len(all) != lines {
+			t.Errorf("%d lines stand, %v, want %d", len(all), err, lines)
+		}
+	}
+	want(1)
+	servicetest.Try(b.Operator().CancelDead(b.Context(), operator.Filter{Kind: first.Kind}, audit))(t)
+	if s := b.Task(first).State; s != ledger.StateCancelled {
+		t.Errorf("the task is %s", s)
+	}
+	want(0)
 }
