@@ -17,13 +17,13 @@ func TestEnqueueForm(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "coupon.send/order-1"), `{"percent":10}`)
-	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "card.charge/order-1"), `{"card_number":"4111"}`)
+	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "card.charge/order-1"), `{"card_number":"4111-1111-1111"}`)
 	s.project()
 	b := s.as(api.Producer)
 	p := b.get("/enqueue?kind=coupon.send")
 	b.want(p, http.StatusOK, "&#34;percent&#34;: 10", "The args are those of coupon.send/order-1")
 	if hidden := b.get("/enqueue?kind=card.charge&from=order-1"); strings.Contains(hidden.body, "•••") ||
-		strings.Contains(hidden.body, "4111") || !strings.Contains(hidden.body, "values that pages hide") {
+		strings.Contains(hidden.body, "4111-1111-1111") || !strings.Contains(hidden.body, "values that pages hide") {
 		t.Errorf("the form has hidden values:\n%s", hidden.content())
 	}
 	form := url.Values{"csrf": {token(t, p)}, "kind": {"coupon.send"}, "biz_id": {"order-2"}, "args": {`{"percent":`}}
