@@ -135,7 +135,7 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 			waiting += c.Tasks
 		}
 	}
-	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d. It begins when a slot is free.",
+	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d.",
 		printable.Count(max(waiting, 1)), live), nil
 }
 
