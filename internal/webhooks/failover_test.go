@@ -21,14 +21,16 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	r := newReceiver(t)
 	h.start(webhooks.Receiver{Name: "shop", Endpoint: endpoint(r.server.URL), Kinds: []ledger.Kind{"coupon.send"}})
 	const tasks = 50
+	sent := 0
 	send := func(prefix string) {
 		t.Helper()
-		before := len(r.accepted())
+		sent += tasks
 		for i := range tasks {
 			key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprint(prefix, i))}
 			ledgertest.Enqueue(t, b.DB, key, `{}`)
 		}
-		h.Await(prefix+" is delivered", func() bool { return len(r.accepted()) >= before+tasks })
+		// A fail-over may deliver earlier events a second time, with their ids.
+		h.Await(prefix+" is delivered", func() bool { return r.webhookIDs() >= sent })
 	}
 	send("before")
 	pair.Separate()
@@ -41,7 +43,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 		where kind = 'coupon.send' and position > $1 and position <= $2`, last, lost); n == 0 {
 		t.Fatal("no position was given again")
 	}
-	if got := len(r.ids); got != 3*tasks {
-		t.Errorf("%d webhook-ids of %d events", got, 3*tasks)
+	if got := r.webhookIDs(); got != sent {
+		t.Errorf("%d webhook-ids of %d events", got, sent)
 	}
 }

@@ -119,6 +119,13 @@ func (r *receiver) accepted() []string {
 	return slices.Sorted(slices.Values(r.bodies))
 }
 
+// webhookIDs returns how many different webhook-ids were accepted.
+func (r *receiver) webhookIDs() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ids)
+}
+
 // hooks is a ledger with services, and a service of webhooks.
 type hooks struct {
 	*servicetest.Bundle
