@@ -27,7 +27,7 @@ type Range struct {
 	From Moment // Default: the time before the first event.
 	To   Moment // Default: the present when the call begins.
 
-	// After continues a read of the same range: only events with a higher position. Default: all.
+	// StartAfter continues a read of the same range: only events with a higher position. Default: all.
 	StartAfter Position
 
 	Kinds  []Kind      // Default: all kinds.

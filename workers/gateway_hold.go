@@ -84,7 +84,7 @@ func (e elsewhere) runs() bool {
 // isMoved reports whether the attempt runs under the lease of its session.
 func (e elsewhere) isMoved() bool { return e.runs() && e.actor != e.worker }
 
-// holder returns the id of the worker that has the attempt.
+// holder returns the id of the worker whose lease keeps the attempt.
 func (e elsewhere) holder() string {
 	if e.isMoved() {
 		return e.actor

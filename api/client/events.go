@@ -21,8 +21,8 @@ import (
 
 // EventOptions choose the events of a stream.
 type EventOptions struct {
-	// After is the position of an event: the stream begins after it. 0 is the beginning of the ledger. Default: the
-	// stream begins with the events that are committed after it was opened.
+	// StartAfter is the position of an event: the stream begins after it. 0 is the beginning of the ledger. Default:
+	// the stream begins with the events that are committed after it was opened.
 	StartAfter *ledger.Position
 	// Kinds are kinds, or the beginnings of kinds as in coupon.*. Default: all.
 	Kinds []string
@@ -37,11 +37,11 @@ type EventOptions struct {
 //
 // It reopens a lost connection with back-off, after the last event that it returned. No event is missed; events of
 // about the last second may be repeated. Key and Version identify an event. To continue in another process, store the
-// Position of the last event and pass it as After.
+// Position of the last event and pass it as StartAfter.
 //
 // The sequence ends with the error of ctx, or with a [*Problem] that a retry cannot change: "unauthenticated", or
-// "invalid" if After is not the position of an event. Each use of the sequence is a separate stream; several may run at
-// once.
+// "invalid" if StartAfter is not the position of an event. Each use of the sequence is a separate stream; several may
+// run at once.
 func (c *Client) Events(ctx context.Context, o *EventOptions) iter.Seq2[ledger.Event, error] {
 	if o == nil {
 		o = &EventOptions{}

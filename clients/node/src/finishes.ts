@@ -22,7 +22,7 @@ export class Finishes {
   /** ended ends all calls. */
   constructor(private readonly api: Api, private readonly ended: AbortSignal) {}
 
-  /** Returns when the server has recorded the success, or the attempt is over. It throws the Problem of this one. */
+  /** Returns when the success is recorded, or the attempt is over before it is sent. It throws its Problem. */
   send(body: object, over: Abort): Promise<void> {
     return new Promise((resolve, reject) => {
       this.waiting.push({ text: JSON.stringify(body), over, resolve, reject });
