@@ -234,29 +234,44 @@ func runList(r record) string {
 	return b.String()
 }
 
-// rateRows returns the systems of the measures whose figure is a rate, and the relay's memory.
+// rateRows returns a row for each measure whose figure is a rate, and the relay's memory.
 func rateRows(r *report) string {
 	var rows [][]string
 	for _, measure := range []string{
 		"enqueue-1", "enqueue-8", "enqueue-32", "bulk", "relay", "relay-fsync", "drain", "exactly-once",
 	} {
-		for _, system := range r.systems(measure) {
-			for _, w := range r.Figures {
-				if w.Measure != measure || w.System != system || w.Metric != rate {
-					continue
-				}
-				ratio := ""
-				if w.Ratio > 0 {
-					ratio = threeDigits(w.Ratio)
-				}
-				rows = append(rows, []string{measure, system, grouped(w.Median) + " " + w.Unit, ratio})
-			}
+		if cells := r.rates(measure); cells != nil {
+			rows = append(rows, cells)
 		}
 	}
 	if mb, ok := r.Ratios[relayMemory]; ok {
-		rows = append(rows, []string{"memory", "the relay behind 1,000,000 events", threeDigits(mb) + " MB", ""})
+		rows = append(rows, []string{"memory of the relay behind 1,000,000 events, MB", threeDigits(mb), ""})
 	}
-	return markdown([]string{"measure", "system", "median", "ours / theirs"}, rows)
+	return markdown([]string{"measure", ours, "others (ours / theirs)"}, rows)
+}
+
+// rates returns the cells of a measure: its name with the unit, our figures, the others' figures with their ratios.
+func (r *report) rates(measure string) []string {
+	var unit string
+	var own, others []string
+	for _, w := range r.Figures {
+		if w.Measure != measure || w.Metric != rate {
+			continue
+		}
+		unit = w.Unit
+		switch variant, isOurs := strings.CutPrefix(w.System, ours); {
+		case isOurs:
+			own = append(own, strings.TrimPrefix(variant+" ", ", ")+grouped(w.Median))
+		case w.Ratio > 0:
+			others = append(others, fmt.Sprintf("%s %s (%s)", w.System, grouped(w.Median), threeDigits(w.Ratio)))
+		default:
+			others = append(others, w.System+" "+grouped(w.Median))
+		}
+	}
+	if unit == "" {
+		return nil
+	}
+	return []string{measure + ", " + unit, strings.TrimSpace(strings.Join(own, "; ")), strings.Join(others, "; ")}
 }
 
 // everydayVariants are measured at one rate only, and are not in the table.
