@@ -154,7 +154,8 @@ func (l StartLimit) Validate() error {
 		return &InvalidError{Field: "name of a limit", Value: l.Name, Rule: "must not be one of taskledger itself"}
 	}
 	if len(l.Kinds) == 0 {
-		return &InvalidError{Field: "kinds", Rule: "must not be empty"}
+		return &InvalidError{Field: "kinds", Rule: fmt.Sprintf(
+			"must contain the kinds that the limit counts and their weights, as in {%q: 1}", l.Name)}
 	}
 	if l.Rate != nil {
 		if err := l.Rate.withDefaults().validate(); err != nil {
@@ -244,18 +245,13 @@ func RemoveStartLimit(ctx context.Context, db DB, name string) (bool, error) {
 	return tag.RowsAffected() > 0, pgerr.Explain("remove limit", err)
 }
 
-// ReadStartLimits returns at most limit limits with the first names after a name, ordered by name; "" is before the
-// first. It never commits. Errors: [*InvalidError] if limit is less than 1, [ErrNotMigrated].
-func ReadStartLimits(ctx context.Context, db DB, after string, limit int) ([]StartLimitStatus, error) {
+// ReadStartLimits returns at most limit limits of a kind, "" for all kinds, with the first names after a name, ordered
+// by name; "" is before the first. It never commits. Errors: [*InvalidError] if limit is less than 1, [ErrNotMigrated].
+func ReadStartLimits(ctx context.Context, db DB, k Kind, after string, limit int) ([]StartLimitStatus, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("read limits: %w", err)
 	}
-	return readStartLimits(ctx, db, after, limit, "", "")
-}
-
-// ReadStartLimitsOf returns the limits of a kind, ordered by name. It never commits. Errors: [ErrNotMigrated].
-func ReadStartLimitsOf(ctx context.Context, db DB, k Kind) ([]StartLimitStatus, error) {
-	return readStartLimits(ctx, db, "", 1000, k, "")
+	return readStartLimits(ctx, db, after, limit, k, "")
 }
 
 // FindStartLimit returns the limit with a name. It reports false if the limit does not exist. It never commits. Errors:

@@ -69,7 +69,7 @@ func mustBeFull(t testing.TB, db ledger.DB, i int, after ledger.Version) {
 
 func concurrencyOf(t testing.TB, db ledger.DB) ledger.StartLimitStatus {
 	t.Helper()
-	all, err := ledger.ReadStartLimits(t.Context(), db, "", 10)
+	all, err := ledger.ReadStartLimits(t.Context(), db, "", "", 10)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%v, %v, want one limit", all, err)
 	}
@@ -260,7 +260,8 @@ func TestInvalidStartLimit(t *testing.T) {
 		},
 		{
 			limit: ledger.StartLimit{Name: name, MaxRunning: new(1)},
-			want:  "set limit: invalid kinds: must not be empty",
+			want:  `set limit: invalid kinds: must contain the kinds that the limit counts and their weights, ` +
+				`as in {"partner-x": 1}`,
 		},
 		{
 			limit: ledger.StartLimit{Name: name, Kinds: one},

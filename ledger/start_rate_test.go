@@ -94,7 +94,7 @@ func TestStartRate(t *testing.T) {
 
 func limitNamed(t testing.TB, db ledger.DB, name string) ledger.StartLimitStatus {
 	t.Helper()
-	all, err := ledger.ReadStartLimits(t.Context(), db, "", 100)
+	all, err := ledger.ReadStartLimits(t.Context(), db, "", "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func TestLimitSharedByKinds(t *testing.T) {
 	setLimit(t, db, ledger.StartLimit{Kinds: map[ledger.Kind]int{gated: 1}, MaxRunning: new(9)})
 	mustAppend(t, db, 3, 1, ledger.EventStarted)
 	mustBeFull(t, db, 4, 1)
-	of, err := ledger.ReadStartLimitsOf(t.Context(), db, other)
+	of, err := ledger.ReadStartLimits(t.Context(), db, other, "", 10)
 	if err != nil || len(of) != 0 {
 		t.Errorf("limits of %s: %v, %v", other, of, err)
 	}

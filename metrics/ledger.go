@@ -126,7 +126,7 @@ func (c *ledgerCollector) read(ctx context.Context) (values, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits, err := ledger.ReadStartLimits(ctx, c.config.DB, "", math.MaxInt32)
+	limits, err := ledger.ReadStartLimits(ctx, c.config.DB, "", "", math.MaxInt32)
 	if err != nil {
 		return nil, err
 	}

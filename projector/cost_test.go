@@ -200,7 +200,7 @@ func TestFindCostsTheSameBesideManyKinds(t *testing.T) {
 			t.Errorf("statement %d: %d blocks beside 100 kinds, %d beside 2", i, many, few[i])
 		}
 	}
-	found, next, err := projector.FindTasks(t.Context(), pool, projector.Search{State: ledger.StateDead,
+	found, next, err := projection.FindTasks(t.Context(), pool, projection.Search{State: ledger.StateDead,
 		After: ledger.Key{Kind: "k001", BizID: "order-0190"}, Limit: 300})
 	if err != nil || len(found) != 300 || !slices.IsSortedFunc(found, func(a, b ledger.ListedTask) int {
 		return a.Key.Compare(b.Key)

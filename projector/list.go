@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -61,7 +61,7 @@ type Filter struct {
 }
 
 // MaxList is the largest Limit of a [Filter].
-const MaxList = 1000
+const MaxList = projection.MaxList
 
 // maxWalk is the maximum number of events that one call of ReadTasks reads. For tasks with a tag it is a tenth of this.
 var maxWalk = 100_000
@@ -70,15 +70,10 @@ var maxWalk = 100_000
 var maxMinutes = 20_000
 
 func (f Filter) validate() error {
+	if err := projection.CheckList(f.Kind, f.State, f.Limit); err != nil {
+		return err
+	}
 	switch {
-	case f.Kind.ValidateStored() != nil:
-		return f.Kind.ValidateStored()
-	case f.State != "" && !slices.Contains(states(), string(f.State)):
-		return &ledger.InvalidError{Field: "state", Value: string(f.State),
-			Rule: "must be one of " + strings.Join(states(), ", ")}
-	case f.Limit < 0 || f.Limit > MaxList:
-		return &ledger.InvalidError{Field: "limit", Value: fmt.Sprint(f.Limit),
-			Rule: fmt.Sprintf("must be between 1 and %d", MaxList)}
 	case f.Walk < 0 || f.Walk > maxWalk:
 		return &ledger.InvalidError{Field: "walk", Value: fmt.Sprint(f.Walk),
 			Rule: fmt.Sprintf("must be between 1 and %d", maxWalk)}
@@ -118,15 +113,6 @@ func optionalTime(t time.Time) string {
 		return ""
 	}
 	return pgquery.Time(t)
-}
-
-// states returns all states of a task, sorted.
-func states() (all []string) {
-	for _, t := range ledger.Transitions() {
-		all = append(all, string(t.To))
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the Filter.StartAfter with
@@ -185,7 +171,7 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
 	} else if n == f.Limit {
 		next = found[n-1].Position
 	}
-	return found, next, addOrderKeys(ctx, db, found)
+	return found, next, projection.AddOrderKeys(ctx, db, found)
 }
 
 // args returns the parameters that all statements have.

@@ -6,17 +6,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-var (
-	//go:embed sql/list_line.sql
-	listLineSQL string
-	//go:embed sql/list_order_keys.sql
-	listOrderKeysSQL string
-)
+//go:embed sql/list_line.sql
+var listLineSQL string
 
 // firstWalk is how many events of a line the first statement reads. Each further one reads four times as many.
 const firstWalk = 100
@@ -64,28 +59,4 @@ func (f Filter) readPlaces(ctx context.Context, db ledger.DB, walk int) (
 		return page, place, nil
 	}
 	return page, 0, nil
-}
-
-// addOrderKeys sets the order keys of listed tasks, as of the events that they show.
-func addOrderKeys(ctx context.Context, db ledger.DB, tasks []ledger.ListedTask) error {
-	if len(tasks) == 0 {
-		return nil
-	}
-	var kinds, ids, versions pgarray.Builder
-	for _, t := range tasks {
-		kinds.Add(string(t.Kind))
-		ids.Add(string(t.BizID))
-		versions.AddInt(int64(t.Version))
-	}
-	rows, err := db.Query(ctx, listOrderKeysSQL, kinds.String(), ids.String(), versions.String())
-	if err != nil {
-		return pgerr.Explain("read order keys", err)
-	}
-	var i int
-	var orderKey string
-	_, err = pgx.ForEachRow(rows, []any{&i, &orderKey}, func() error {
-		tasks[i].OrderKey = orderKey
-		return nil
-	})
-	return pgerr.Explain("read order keys", err)
 }

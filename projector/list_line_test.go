@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -115,7 +116,7 @@ func TestListOfALine(t *testing.T) {
 			}
 		}
 	}
-	found, _, err := projector.FindTasks(t.Context(), pool, projector.Search{Prefix: "3"})
+	found, _, err := projection.FindTasks(t.Context(), pool, projection.Search{Prefix: "3"})
 	if err != nil || len(found) != 1 || found[0].OrderKey != "customer/17" {
 		t.Errorf("found %+v, %v", found, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -45,7 +46,7 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"output":     {string(formatTable), string(formatJSON), string(formatJSONL)},
 		"log-format": {string(logText), string(logJSON)},
 		"log-level":  {"debug", "info", "warn", "error"},
-		"state":      states(),
+		"state":      projection.States(),
 		"type":       eventTypes(),
 
 		"role": roles, "http-proxy-role": roles,
@@ -127,15 +128,6 @@ func (a *app) completeKind(cmd *cobra.Command, _ []string, word string) ([]strin
 	}
 	slices.Sort(kinds)
 	return slices.Compact(kinds), cobra.ShellCompDirectiveNoFileComp
-}
-
-// states returns all states of a task.
-func states() (all []string) {
-	for _, t := range ledger.Transitions() {
-		all = append(all, string(t.To))
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // eventTypes returns all types of events.

@@ -77,7 +77,7 @@ func readLimits(ctx context.Context, db ledger.DB, after string, n int) ([]usedL
 	if err != nil {
 		return nil, err
 	}
-	starts, err := ledger.ReadStartLimits(ctx, db, after, n)
+	starts, err := ledger.ReadStartLimits(ctx, db, "", after, n)
 	if err != nil {
 		return nil, err
 	}

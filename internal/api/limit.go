@@ -124,7 +124,7 @@ func (h *Handler) listLimits(w http.ResponseWriter, r *http.Request, c *caller) 
 	size := func(l limitStatus) int { return (len(l.Kinds) + 1) * smallValue }
 	return paged(h, w, r, name, isVisible, size,
 		func(ctx context.Context, db ledger.DB, after string, limit int) (all []limitStatus, err error) {
-			found, err := ledger.ReadStartLimits(ctx, db, after, limit)
+			found, err := ledger.ReadStartLimits(ctx, db, "", after, limit)
 			for _, l := range found {
 				all = append(all, newLimitStatus(l))
 			}

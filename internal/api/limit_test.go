@@ -98,7 +98,7 @@ func TestInvalidLimits(t *testing.T) {
 		{name: "a.b", body: `{"rate":"10/m","burst":3}`, field: "burst", detail: "divide the rate of 10"},
 		{name: "a.b", body: `{"max_running":1,"burst":3}`, field: "burst", detail: "needs a rate"},
 		{name: "a.b", body: `{"max_running":1,"per":"tenant"}`, field: "per", detail: "must be partition or order_key"},
-		{name: "a.b", body: `{"max_running":1,"kinds":{}}`, field: "kinds", detail: "must not be empty"},
+		{name: "a.b", body: `{"max_running":1,"kinds":{}}`, field: "kinds", detail: `as in {"a.b": 1}`},
 		{name: "a.b", body: `{"max_running":1,"kinds":{"a b":1}}`, field: "kind", detail: ""},
 		{name: "a.b", body: `{"max_running":1,"kinds":{"c":2}}`, field: "weight of c", detail: "needs a rate"},
 		{name: "a.b", body: `{"max_running":1,"name":"c"}`, field: "name", detail: ""},

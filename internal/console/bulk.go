@@ -8,8 +8,8 @@ import (
 
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/projector"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 	bulkBatch = 200
 	// maxBulkTime is the time after which a form begins no other change. It is less than timeout.
 	maxBulkTime = 8 * time.Second
-	// maxPreview is the number of tasks up to which a preview counts. It is at most projector.MaxList.
+	// maxPreview is the number of tasks up to which a preview counts. It is at most projection.MaxList.
 	maxPreview = 1000
 	// maxListed is the number of tasks that a preview shows, and of refusals that a result shows.
 	maxListed = 20
@@ -109,7 +109,7 @@ func bulkForm(r *http.Request, c api.Caller) (*bulkData, error) {
 
 // next returns the next tasks of the filter that the caller may change, at most limit, and reads a bounded number.
 func (h *Handler) next(ctx context.Context, c api.Caller, d *bulkData, limit int) ([]ledger.ListedTask, error) {
-	all, next, err := h.find(ctx, &c, projector.Search{Kind: d.Kind, State: d.State, Prefix: d.Prefix, After: d.After,
+	all, next, err := h.find(ctx, &c, projection.Search{Kind: d.Kind, State: d.State, Prefix: d.Prefix, After: d.After,
 		Limit: limit})
 	if err != nil {
 		return nil, err

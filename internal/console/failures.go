@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -158,8 +159,8 @@ func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isF
 		known[[2]string{string(g.Kind), g.Message}] = g
 	}
 	for _, n := range retrying[:min(len(retrying), maxRetryingKinds)] {
-		found, next, err := projector.FindTasks(ctx, h.config.DB,
-			projector.Search{Kind: n.Kind, State: ledger.StateRetrying, Limit: maxRetrying})
+		found, next, err := projection.FindTasks(ctx, h.config.DB,
+			projection.Search{Kind: n.Kind, State: ledger.StateRetrying, Limit: maxRetrying})
 		if err != nil {
 			return err
 		}

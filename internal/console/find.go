@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/projector"
 )
 
 const (
@@ -71,7 +71,7 @@ func (h *Handler) showFind(ctx context.Context, r *http.Request, v *view) error 
 			n++
 		}
 	}
-	search := projector.Search{Prefix: text, Limit: maxHits}
+	search := projection.Search{Prefix: text, Limit: maxHits}
 	if isKey {
 		search.Kind, search.Prefix = ledger.Kind(kind), id
 		if search.Kind.ValidateStored() != nil || !v.Caller.MayUse(search.Kind) {

@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
@@ -191,7 +192,7 @@ func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error 
 	if i := slices.IndexFunc(limits, func(l ledger.LimitStatus) bool { return l.Kind == kind }); i >= 0 {
 		d.Limit = &limits[i]
 	}
-	if d.Starts, err = ledger.ReadStartLimitsOf(ctx, h.config.DB, kind); err != nil {
+	if d.Starts, err = ledger.ReadStartLimits(ctx, h.config.DB, kind, "", lists.All); err != nil {
 		return err
 	}
 	t := &tasksData{search: search{Kind: kind}}
@@ -216,8 +217,8 @@ func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error 
 	}
 	f := projector.Filter{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures}
 	if d.Tasks.Dead() > maxSorted { // no index has them by time
-		d.LastDead, _, err = projector.FindTasks(ctx, h.config.DB,
-			projector.Search{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures})
+		d.LastDead, _, err = projection.FindTasks(ctx, h.config.DB,
+			projection.Search{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures})
 		return err
 	}
 	d.LastDead, _, err = projector.ReadTasks(ctx, h.config.DB, f)

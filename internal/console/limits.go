@@ -90,7 +90,7 @@ func (h *Handler) showLimits(ctx context.Context, r *http.Request, v *view) erro
 // findLimits returns at most limit limits after a name. If name is not "", it returns the limit with this name.
 func (h *Handler) findLimits(ctx context.Context, name, after string, limit int) ([]ledger.StartLimitStatus, error) {
 	if name == "" {
-		return ledger.ReadStartLimits(ctx, h.config.DB, after, limit)
+		return ledger.ReadStartLimits(ctx, h.config.DB, "", after, limit)
 	}
 	one, isKnown, err := ledger.FindStartLimit(ctx, h.config.DB, name)
 	if !isKnown {

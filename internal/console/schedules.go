@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/projector"
 )
 
 const (
@@ -158,7 +158,7 @@ func (h *Handler) addFirings(ctx context.Context, s *scheduleView) error {
 	}
 	at := s.LastAt.UTC()
 	for range 2 {
-		found, _, err := projector.FindTasks(ctx, h.config.DB, projector.Search{Kind: s.Schedule.Kind,
+		found, _, err := projection.FindTasks(ctx, h.config.DB, projection.Search{Kind: s.Schedule.Kind,
 			Prefix: s.Schedule.Name + "@" + at.Format(layout), Limit: maxFound})
 		if err != nil {
 			return err

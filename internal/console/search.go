@@ -114,7 +114,7 @@ func splitWords(text string) []string {
 	})
 }
 
-// isOnlyKey reports whether the search has only parameters that [projector.FindTasks] and acts on all tasks know.
+// isOnlyKey reports whether the search has only parameters that [projection.FindTasks] and acts on all tasks know.
 func (s search) isOnlyKey() bool {
 	return cmp.Or(s.Tag, s.Error, s.Actor, s.Worker, s.Partition, s.Line, s.Since) == ""
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/explain"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
@@ -93,7 +94,7 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 	}
 	if d.ByKey {
 		after := ledger.Key{Kind: ledger.Kind(q.Get("after_kind")), BizID: ledger.BizID(q.Get("after_id"))}
-		tasks, next, err := h.find(ctx, v.Caller, projector.Search{Kind: d.Kind, State: d.State, Prefix: d.Prefix,
+		tasks, next, err := h.find(ctx, v.Caller, projection.Search{Kind: d.Kind, State: d.State, Prefix: d.Prefix,
 			After: after, Limit: pageTasks})
 		if err != nil {
 			return err
@@ -200,10 +201,10 @@ func (h *Handler) kinds(ctx context.Context, c *api.Caller) (all []ledger.Kind, 
 // find returns the next tasks of a search that the caller may read. For a caller that is limited to kinds it searches
 // these, one after the other, so that next is never the key of another task.
 func (h *Handler) find(
-	ctx context.Context, c *api.Caller, s projector.Search,
+	ctx context.Context, c *api.Caller, s projection.Search,
 ) (found []ledger.ListedTask, next ledger.Key, err error) {
 	if !c.IsLimited() || s.Kind != "" {
-		return projector.FindTasks(ctx, h.config.DB, s)
+		return projection.FindTasks(ctx, h.config.DB, s)
 	}
 	kinds, err := h.kinds(ctx, c)
 	if err != nil {
@@ -218,7 +219,7 @@ func (h *Handler) find(
 			s.After = ledger.Key{}
 		}
 		s.Limit = limit - len(found)
-		tasks, next, err := projector.FindTasks(ctx, h.config.DB, s)
+		tasks, next, err := projection.FindTasks(ctx, h.config.DB, s)
 		if found = append(found, tasks...); err != nil || next != (ledger.Key{}) {
 			return found, next, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -268,7 +269,7 @@ func (h *Handler) growingTrouble(ctx context.Context, v *view, k *kindNow) (trou
 // errorOf returns the error of a task of a failing kind: of a retrying task, else of a dead one.
 func (h *Handler) errorOf(ctx context.Context, k *kindNow) (string, error) {
 	for _, state := range []ledger.State{ledger.StateRetrying, ledger.StateDead} {
-		found, _, err := projector.FindTasks(ctx, h.config.DB, projector.Search{Kind: k.Kind, State: state, Limit: 1})
+		found, _, err := projection.FindTasks(ctx, h.config.DB, projection.Search{Kind: k.Kind, State: state, Limit: 1})
 		if err != nil {
 			return "", err
 		}

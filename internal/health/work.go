@@ -56,7 +56,7 @@ func checkUnbegun(ctx context.Context, c Config, r *Report) error {
 
 // readFull returns the kinds whose tasks wait for a limit, with its use.
 func readFull(ctx context.Context, c Config, unbegun []operator.UnbegunKind) (full []string, err error) {
-	limits, err := ledger.ReadStartLimits(ctx, c.DB, "", lists.All)
+	limits, err := ledger.ReadStartLimits(ctx, c.DB, "", "", lists.All)
 	if err != nil {
 		return nil, err
 	}

@@ -307,8 +307,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/internal/projection",
-		may: []string{"/ledger", "/internal/feed", "/internal/lists", "/internal/operation", "/internal/pgerr",
-			"/internal/pgquery", "/internal/rebuild", "/internal/subscribers", pgx},
+		may: []string{"/ledger", "/internal/feed", "/internal/lists", "/internal/operation", "/internal/pgarray",
+			"/internal/pgerr", "/internal/pgquery", "/internal/rebuild", "/internal/subscribers", pgx},
 		reason: "the built-in projection is administered in one way, by those that do not keep it too",
 	},
 	{
@@ -328,7 +328,7 @@ var rules = []rule{
 		pkg: "/projector",
 		may: []string{"/ledger", "/internal/rebuild",
 			"/internal/feed", "/internal/abandon", "/internal/pgarray", "/internal/lists",
-			"/internal/loop", "/internal/pgerr",
+			"/internal/loop", "/internal/pgerr", "/internal/projection",
 			"/internal/operation", "/internal/pgquery", "/internal/printable", "/internal/fault", pgx, xSync},
 		reason: "projections read the ledger, and work without a broker",
 	},
@@ -348,7 +348,7 @@ var rules = []rule{
 		may: []string{"/internal/feed", "/internal/subscribers",
 			"/internal/api", "/api/client", "/internal/health", "/ledger", "/ledger/periodic", "/internal/seal",
 			"/outbox", "/projector", "/workers", "/internal/archive", "/internal/operator", "/internal/cache",
-			"/internal/lists",
+			"/internal/lists", "/internal/projection",
 			"/internal/explain", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
 			"/internal/strictjson", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",

@@ -55,7 +55,10 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 		_, _, err := ledger.ReadBack(ctx, nil, ledger.Range{}, ledger.BackOptions{Limit: limit})
 		return err
 	},
-	"ledger.ReadStartLimits":      after(ledger.ReadStartLimits, ""),
+	"ledger.ReadStartLimits": func(ctx context.Context, limit int) error {
+		_, err := ledger.ReadStartLimits(ctx, nil, "", "", limit)
+		return err
+	},
 	"ledger.ReadPartitionWeights": after(ledger.ReadPartitionWeights, ""),
 	"ledger.ReadLimits":           after(ledger.ReadLimits, ""),
 	"operator.ReadPaused":         after(operator.ReadPaused, ""),
