@@ -74,10 +74,12 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// Two workers and a subscriber, one of each is replaced, and each order has one coupon and one mail.
+// Three processes create the tables at the same time. Two workers and a subscriber, one of each is replaced, and each
+// order has one coupon and one mail.
 func testOrders(p programs, db *pgxpool.Pool) {
-	p.wait(p.start("orders", "place", "A-1", "A-2"))
+	place := p.start("orders", "place", "A-1", "A-2")
 	first, second := p.start("orders", "work"), p.start("orders", "work")
+	p.wait(place)
 	subscriber := p.start("subscriber")
 	await(p.t, db, "A-1 A-2", "mails")
 	p.stop(first)

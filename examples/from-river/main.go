@@ -41,7 +41,9 @@ func (receiptArgs) Kind() string { return "receipt.send" }
 
 var coupon = ledger.MustKind[couponArgs]("coupon.send")
 
+// Two processes may start at once.
 const tables = `
+	select pg_advisory_xact_lock(hashtext('shop'));
 	create table if not exists orders (id text primary key);
 	create table if not exists receipts (order_id text not null);
 	create table if not exists coupons (order_id text not null, cents int not null);`

@@ -29,8 +29,11 @@ type coupon struct {
 
 var couponKind = ledger.MustKind[coupon]("coupon.send")
 
-const tables = `create table if not exists orders (id text primary key);
-create table if not exists coupons (order_id text not null, cents integer not null)`
+// Two processes may start at once.
+const tables = `
+	select pg_advisory_xact_lock(hashtext('shop'));
+	create table if not exists orders (id text primary key);
+	create table if not exists coupons (order_id text not null, cents integer not null)`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

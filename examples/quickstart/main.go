@@ -28,7 +28,8 @@ func main() {
 
 func shop(ctx context.Context, client *taskledger.Client) error {
 	db := client.DB
-	_, err := db.Exec(ctx, `create table if not exists coupons (order_id text, cents int)`)
+	_, err := db.Exec(ctx, `select pg_advisory_xact_lock(hashtext('shop')); -- two processes may start at once
+		create table if not exists coupons (order_id text, cents int)`)
 	if err != nil {
 		return err
 	}

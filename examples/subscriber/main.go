@@ -17,6 +17,11 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
+// Two processes may start at once.
+const table = `
+	select pg_advisory_xact_lock(hashtext('mails'));
+	create table if not exists mails (order_id text not null)`
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
@@ -32,7 +37,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	if _, err := client.DB.Exec(ctx, `create table if not exists mails (order_id text not null)`); err != nil {
+	if _, err := client.DB.Exec(ctx, table); err != nil {
 		return err
 	}
 	return outbox.Subscribe(ctx, outbox.Subscription{

@@ -29,8 +29,9 @@ async function placeOrder(number, cents) {
   }
 }
 
-await pool.query("create table if not exists shop_order (number text primary key)");
-await pool.query("create table if not exists shop_coupon (order_no text primary key, cents integer)");
+await pool.query(`select pg_advisory_xact_lock(hashtext('shop')); -- two processes may start at once
+  create table if not exists shop_order (number text primary key);
+  create table if not exists shop_coupon (order_no text primary key, cents integer)`);
 const running = worker.run();
 await placeOrder("J-1", 500);
 console.log(await client.wait("shop.coupon", "J-1", { timeout: 60 }));

@@ -27,6 +27,7 @@ def place_order(number: str, cents: int) -> None:
 
 def main() -> None:
     with psycopg.connect(DATABASE) as db:
+        db.execute("select pg_advisory_xact_lock(hashtext('shop'))")  # two processes may start at once
         db.execute("create table if not exists shop_order (number text primary key)")
         db.execute("create table if not exists shop_coupon (order_no text primary key, cents integer)")
     threading.Thread(target=worker.run).start()
