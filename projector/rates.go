@@ -23,11 +23,11 @@ var (
 	ratesKindsSQL string
 )
 
-// ReadRates returns the sums of the statistics of kinds from one time to another, in steps of whole minutes, sorted by
-// time. No kinds means all kinds. Kind is empty, and Minute is the beginning of the step, which is a multiple of its
-// length since 1970 in UTC. The histograms are empty, see [ReadKindStats]. Steps without events are left out. The cost
-// grows with the number of kinds and minutes, not of tasks. If from, to and step are whole hours, it grows with the
-// number of kinds and hours. It never commits.
+// ReadRates returns the statistics of each of some kinds from one time to another, in steps of whole minutes, sorted by
+// time and kind. No kinds means the sums of all kinds, with an empty Kind. Minute is the beginning of the step, which is
+// a multiple of its length since 1970 in UTC. The histograms are empty, see [ReadKindStats]. Steps without events are
+// left out. The cost grows with the number of kinds and minutes, not of tasks. If from, to and step are whole hours, it
+// grows with the number of kinds and hours. It never commits.
 //
 // Errors: [*ledger.InvalidError] if step is not a whole number of minutes, [ledger.ErrNotMigrated].
 func ReadRates(
@@ -51,7 +51,7 @@ func ReadRates(
 		return nil, pgerr.Explain("read rates", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s KindStats, err error) {
-		err = row.Scan(pgquery.Micros(&s.Minute), &s.Enqueued, &s.Started, &s.Succeeded, &s.Failed,
+		err = row.Scan(pgquery.Micros(&s.Minute), &s.Kind, &s.Enqueued, &s.Started, &s.Succeeded, &s.Failed,
 			&s.Dead, &s.Cancelled)
 		return s, err
 	})

@@ -118,13 +118,22 @@ func TestStatsAreMerged(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var sum projector.KindStats
+		sums := map[ledger.Kind]*projector.KindStats{}
 		for _, s := range want {
-			sum.Add(s)
+			if sums[s.Kind] == nil {
+				sums[s.Kind] = &projector.KindStats{}
+			}
+			sums[s.Kind].Add(s)
 		}
-		if len(have) != 1 || !have[0].Minute.Equal(hour) || have[0].Enqueued == 0 || have[0].Enqueued != sum.Enqueued ||
-			have[0].Succeeded != sum.Succeeded {
-			t.Errorf("%v: %+v, want %+v", kinds, have, sum)
+		if len(have) != max(1, len(kinds)) || len(have) != len(sums) {
+			t.Errorf("%v: %+v, want %+v", kinds, have, sums)
+		}
+		for i, s := range have {
+			sum := sums[s.Kind]
+			if len(kinds) > 0 && s.Kind != kinds[i] || sum == nil || !s.Minute.Equal(hour) || s.Enqueued == 0 ||
+				s.Enqueued != sum.Enqueued || s.Succeeded != sum.Succeeded {
+				t.Errorf("%v: %+v, want %+v", kinds, s, sum)
+			}
 		}
 	}
 	check(t, pool)

@@ -76,7 +76,7 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.Name, v.Title, v.Data = "act", d.Act.Title+" tasks", d
-	h.render(w, r, http.StatusOK, "act", v)
+	h.renderCounted(w, r, http.StatusOK, "act", v)
 }
 
 func (h *Handler) changeTasks(r *http.Request, c api.Caller) (*actData, error) {

@@ -79,7 +79,7 @@ func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.Name, v.Title, v.Data = "bulk", d.Act.Title+" tasks", d
-	h.render(w, r, http.StatusOK, "bulk", v)
+	h.renderCounted(w, r, http.StatusOK, "bulk", v)
 }
 
 // bulkForm returns the request in a form.

@@ -18,8 +18,8 @@ import (
 const (
 	// timeout bounds the statements of a request.
 	timeout = 15 * time.Second
-	// maxReportAge is the age up to which a report of health serves further requests.
-	maxReportAge = 2 * time.Second
+	// maxKeptAge is the age up to which a report of health, and the numbers in the menu, serve further requests.
+	maxKeptAge = 2 * time.Second
 	// maxFormBytes bounds the body of a form.
 	maxFormBytes = 1 << 20
 	// traceID stands for the ID of a trace in Config.TraceURL.

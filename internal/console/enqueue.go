@@ -106,7 +106,7 @@ func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request) {
 			d.Problem, d.Cure = strings.TrimSpace(p.Title+": "+p.Detail), p.Cure
 		}
 	}
-	h.render(w, r, status, "enqueue", v)
+	h.renderCounted(w, r, status, "enqueue", v)
 }
 
 // callAPI enqueues a task by the HTTP API, whose limits and rights apply.

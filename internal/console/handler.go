@@ -46,19 +46,17 @@ type Handler struct {
 	mux       *http.ServeMux
 	templates map[string]*template.Template
 	origins   *http.CrossOriginProtection
-	rates     rates
+	rates     keyed[ratesKey, knownRates]
 	counts    cache.Value[[]ledger.StateCount]
 	hour      cache.Value[[]projector.KindStats] // the last one, by minute and kind
 	recent    cache.Value[[]recentWords]
+	report    kept[health.Report]
+	troubles  keyed[string, kept[troubleCounts]] // by caller, "" for all that are not limited
 
 	checking sync.Mutex // held while checks are made
 	keeping  sync.Mutex // held while kept checks are read or changed
 	checks   []Check
 	checked  time.Time
-
-	mu       sync.Mutex // held while a report is read, so that one request reads it for all
-	report   health.Report
-	reported time.Time
 }
 
 // New returns the handler. It returns the error of [Config.Validate].
@@ -144,16 +142,7 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 
 // readReport returns a report of health, which may be some seconds old.
 func (h *Handler) readReport(ctx context.Context) (health.Report, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if time.Since(h.reported) < maxReportAge {
-		return h.report, nil
-	}
-	report, err := h.config.Report(ctx)
-	if err == nil {
-		h.report, h.reported = report, time.Now()
-	}
-	return report, err
+	return h.report.get(func() (health.Report, error) { return h.config.Report(ctx) })
 }
 
 // failure is an error for a page.

@@ -190,7 +190,7 @@ func (h *Handler) limit(w http.ResponseWriter, r *http.Request) {
 	}
 	if !isConfirmed {
 		v.Name, v.Title, v.Data = "limit", "Limit "+d.Form.Name, d
-		h.render(w, r, http.StatusOK, "limit", v)
+		h.renderCounted(w, r, http.StatusOK, "limit", v)
 		return
 	}
 	text := d.Form.Name + ": " + d.After

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/lists"
@@ -240,11 +241,17 @@ func (h *Handler) showOverview(ctx context.Context, r *http.Request, v *view) er
 	if err := h.addTroubles(ctx, v, d, kinds); err != nil {
 		return err
 	}
-	hours, _, err := h.readRates(ctx, v, tileHours, "")
+	n := newTroubleCounts(d.Troubles)
+	v.troubles = &n
+	h.keptTroubles(*v.Caller).set(n)
+	if err := h.addErrors(ctx, d.Troubles); err != nil {
+		return err
+	}
+	hours, _, err := h.readRates(ctx, v, tileHours)
 	if err != nil {
 		return err
 	}
-	quarters, _, err := h.readRates(ctx, v, tileQuarters, "")
+	quarters, _, err := h.readRates(ctx, v, tileQuarters)
 	if err != nil {
 		return err
 	}
@@ -371,22 +378,27 @@ func (h *Handler) readHour(ctx context.Context, last time.Time) ([]projector.Kin
 	})
 }
 
-// readRates returns the steps of a range with the sums of a kind, or of all that the caller may read, and whether these
-// are all steps.
-func (h *Handler) readRates(ctx context.Context, v *view, s span, kind ledger.Kind) (
+// readRates returns the steps of a range with the values of some kinds, or of all that the caller may read, and whether
+// these are all steps. The values of all kinds may be sums.
+func (h *Handler) readRates(ctx context.Context, v *view, s span, kinds ...ledger.Kind) (
 	all []projector.KindStats, isWhole bool, err error) {
-	key := ratesKey{kind: kind, step: s.step, steps: s.steps}
-	var kinds []ledger.Kind
-	switch {
-	case kind != "":
-		kinds = []ledger.Kind{kind}
-	case v.Caller.IsLimited():
+	key := ratesKey{kinds: joinKinds(kinds), step: s.step, steps: s.steps}
+	if len(kinds) == 0 && v.Caller.IsLimited() {
 		key.caller = v.Caller.ID()
 		if kinds, err = h.kinds(ctx, v.Caller); err != nil || len(kinds) == 0 {
 			return nil, true, err
 		}
 	}
 	return h.rates.of(key).read(ctx, h.config.DB, s.last(v.At), s.step, s.steps, kinds, maxRatesRead)
+}
+
+// joinKinds returns kinds in one text, the same in each order.
+func joinKinds(kinds []ledger.Kind) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(slices.Values(kinds)) {
+		b.WriteString(string(k) + "\x00")
+	}
+	return b.String()
 }
 
 // maxSeries is the number of kinds that a chart by kind shows. The last series are the others.
@@ -397,15 +409,19 @@ const maxSeries = 5
 func (h *Handler) makeChart(ctx context.Context, v *view, name, by string, kind ledger.Kind,
 	minutes []projector.KindStats) (chart, error) {
 	s := findSpan(name)
-	read := func(k ledger.Kind) ([]projector.KindStats, bool, error) {
+	read := func(kinds ...ledger.Kind) ([]projector.KindStats, bool, error) {
 		if s.step > time.Minute {
-			return h.readRates(ctx, v, s, k)
+			return h.readRates(ctx, v, s, kinds...)
 		}
 		return slices.DeleteFunc(slices.Clone(minutes), func(m projector.KindStats) bool {
-			return k != "" && m.Kind != k
+			return len(kinds) > 0 && !slices.Contains(kinds, m.Kind)
 		}), true, nil
 	}
-	steps, isWhole, err := read(kind)
+	var only []ledger.Kind
+	if kind != "" {
+		only = []ledger.Kind{kind}
+	}
+	steps, isWhole, err := read(only...)
 	if err != nil {
 		return chart{}, err
 	}
@@ -422,17 +438,24 @@ func (h *Handler) makeChart(ctx context.Context, v *view, name, by string, kind 
 	var all []series
 	if by == "kind" && kind == "" {
 		others := values(steps, attempts)
-		for i, k := range mostOf(minutes, maxSeries) {
-			one, isAll, err := read(k)
+		if most := mostOf(minutes, maxSeries); len(most) > 0 {
+			byKind, isAll, err := read(most...)
 			if err != nil {
 				return chart{}, err
 			}
 			isWhole = isWhole && isAll
-			of := values(one, attempts)
-			for j, n := range of {
-				others[j] = max(0, others[j]-n)
+			for i, k := range most {
+				of := values(byKind, func(s projector.KindStats) int64 {
+					if s.Kind != k {
+						return 0
+					}
+					return attempts(s)
+				})
+				for j, n := range of {
+					others[j] = max(0, others[j]-n)
+				}
+				all = append(all, series{string(k), fmt.Sprintf("c%d", i), of})
 			}
-			all = append(all, series{string(k), fmt.Sprintf("c%d", i), of})
 		}
 		all = append(all, series{"others", "c5", others})
 	} else {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
+	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/printable"
 )
 
@@ -19,14 +21,81 @@ func theme(r *http.Request) string {
 	return ""
 }
 
-// readRail returns the numbers of tasks in the menu, of the kinds that the caller may read.
-func (h *Handler) readRail(ctx context.Context, v *view) (stateCounts, error) {
+// addNumbers adds the numbers in the menu, as the caller may read them. A number that cannot be read is left out.
+func (h *Handler) addNumbers(ctx context.Context, v *view) {
 	counts, err := h.pageCounts(ctx, v)
-	sums := stateCounts{}
-	for _, n := range counts {
-		sums.add(n)
+	if err == nil {
+		v.Rail = stateCounts{}
+		for _, n := range counts {
+			v.Rail.add(n)
+		}
 	}
-	return sums, err
+	if v.troubles == nil {
+		if n, err := h.countTroubles(ctx, *v.Caller); err == nil {
+			v.troubles = &n
+		}
+	}
+	if !v.Caller.IsLimited() {
+		v.failed, v.warnings = h.countChecks()
+	}
+}
+
+// troubleCounts is the numbers of cards on Overview.
+type troubleCounts struct{ Critical, Warning int64 }
+
+// newTroubleCounts counts cards.
+func newTroubleCounts(all []trouble) (n troubleCounts) {
+	for _, t := range all {
+		switch t.Level {
+		case critical:
+			n.Critical++
+		case warning:
+			n.Warning++
+		}
+	}
+	return n
+}
+
+// keptTroubles returns the numbers of cards that the pages of a caller show.
+func (h *Handler) keptTroubles(c api.Caller) *kept[troubleCounts] {
+	key := ""
+	if c.IsLimited() {
+		key = c.ID()
+	}
+	return h.troubles.of(key)
+}
+
+// countTroubles returns the numbers of cards that Overview shows to a caller.
+func (h *Handler) countTroubles(ctx context.Context, c api.Caller) (troubleCounts, error) {
+	return h.keptTroubles(c).get(func() (troubleCounts, error) {
+		v := &view{Caller: &c, At: time.Now()}
+		kinds, _, _, err := h.readKinds(ctx, v)
+		if err != nil {
+			return troubleCounts{}, err
+		}
+		d := &overviewData{IsLimited: c.IsLimited()}
+		err = h.addTroubles(ctx, v, d, kinds)
+		return newTroubleCounts(d.Troubles), err
+	})
+}
+
+// Troubles returns the number of cards on Overview.
+func (v *view) Troubles() int64 {
+	if v.troubles == nil {
+		return 0
+	}
+	return v.troubles.Critical + v.troubles.Warning
+}
+
+// Icon returns the name of the icon of the page, which shows the worst card on Overview.
+func (v *view) Icon() string {
+	switch {
+	case v.Troubles() == 0:
+		return "icon"
+	case v.troubles.Critical > 0:
+		return "icon-critical"
+	}
+	return "icon-warning"
 }
 
 // menuLink is a link of the menu, with numbers.
@@ -60,7 +129,10 @@ func (v *view) Menu(part int) (all []menuLink) {
 		}
 		switch p.name {
 		case "":
-			l.add("badge", int64(v.Degraded), "conditions that hold")
+			if v.troubles != nil {
+				l.add("warnings", v.troubles.Warning, "with a warning on Overview")
+				l.add("badge", v.troubles.Critical, "critical on Overview")
+			}
 		case "system":
 			l.addChecks(v)
 		case "tasks":

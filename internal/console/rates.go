@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -13,8 +14,6 @@ import (
 const (
 	// openSteps is the number of the newest steps of a chart, whose events still come.
 	openSteps = 2
-	// maxRates is the number of charts whose steps are kept.
-	maxRates = 64
 	// readSteps is the number of steps that a statement reads at most.
 	readSteps = 24
 )
@@ -22,46 +21,28 @@ const (
 // maxRatesRead is the time after which a page reads no more steps. The next pages read the older ones.
 const maxRatesRead = 700 * time.Millisecond
 
-// ratesKey names the steps of a chart: the caller, or "" for every one without a limit, one kind or all, and the length
-// and number of its steps.
+// ratesKey names the steps of a chart: the caller, or "" for every one without a limit, the given kinds, or "" for all,
+// and the length and number of its steps.
 type ratesKey struct {
 	caller string
-	kind   ledger.Kind
+	kinds  string
 	step   time.Duration
 	steps  int
 }
 
-// rates caches the steps of charts. A day of 100 kinds has 144,000 rows, which the first page reads. Later
+// knownRates caches the steps of a chart. A day of 100 kinds has 144,000 rows, which the first page reads. Later
 // pages read only the newest steps and one other step, in turn. So late events and a rebuild appear in the chart later.
-type rates struct {
-	mu    sync.Mutex
-	known map[ratesKey]*knownRates
-}
-
-// knownRates is the steps of callers that may read the same kinds.
 type knownRates struct {
 	mu    sync.Mutex // held while steps are read, so that one request reads them for all
-	steps map[time.Time]projector.KindStats
+	steps map[time.Time][]projector.KindStats
 	from  time.Time // every step from here is known, but the newest
 	to    time.Time // the end of the last one
 	turn  int       // the step that is read again
 }
 
-// of returns the steps of a chart.
-func (r *rates) of(key ratesKey) *knownRates {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.known[key] == nil {
-		if r.known == nil || len(r.known) >= maxRates {
-			r.known = map[ratesKey]*knownRates{}
-		}
-		r.known[key] = &knownRates{}
-	}
-	return r.known[key]
-}
-
 // read returns the newest of n steps, up to the step that begins at last, and whether these are all. It reads unknown
-// steps, the newest first, and begins no other statement after a time. Steps without events are left out.
+// steps, the newest first, and begins no other statement after a time. Steps without events are left out. A step has
+// the sums of all kinds, or a value for each of the given kinds.
 func (k *knownRates) read(ctx context.Context, db ledger.DB, last time.Time, step time.Duration, n int,
 	kinds []ledger.Kind, most time.Duration) (all []projector.KindStats, isWhole bool, err error) {
 	k.mu.Lock()
@@ -70,7 +51,7 @@ func (k *knownRates) read(ctx context.Context, db ledger.DB, last time.Time, ste
 	from, to := last.Add(-time.Duration(n-1)*step), last.Add(step)
 	since := k.to.Add(-openSteps * step)
 	if k.steps == nil || since.Before(from) || k.to.After(to) || since.Before(k.from) {
-		k.steps, since = map[time.Time]projector.KindStats{}, later(from, to.Add(-readSteps*step))
+		k.steps, since = map[time.Time][]projector.KindStats{}, later(from, to.Add(-readSteps*step))
 		k.from = since
 	} else if known := int(to.Sub(k.from) / step); known > openSteps {
 		k.turn = (k.turn + 1) % min(n, known)
@@ -97,9 +78,11 @@ func (k *knownRates) read(ctx context.Context, db ledger.DB, last time.Time, ste
 			delete(k.steps, at)
 			continue
 		}
-		all = append(all, s)
+		all = append(all, s...)
 	}
-	slices.SortFunc(all, func(a, b projector.KindStats) int { return a.Minute.Compare(b.Minute) })
+	slices.SortFunc(all, func(a, b projector.KindStats) int {
+		return cmp.Or(a.Minute.Compare(b.Minute), cmp.Compare(a.Kind, b.Kind))
+	})
 	return all, !k.from.After(from), nil
 }
 
@@ -122,7 +105,8 @@ func (k *knownRates) replace(
 		delete(k.steps, at)
 	}
 	for _, s := range found {
-		k.steps[s.Minute.UTC()] = s
+		at := s.Minute.UTC()
+		k.steps[at] = append(k.steps[at], s)
 	}
 	return nil
 }

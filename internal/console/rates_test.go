@@ -96,15 +96,15 @@ func TestRatesThatTakeLong(t *testing.T) {
 // The steps of a limited number of charts are kept.
 func TestRatesOfManyCallers(t *testing.T) {
 	t.Parallel()
-	var r rates
+	var r keyed[ratesKey, knownRates]
 	first := r.of(ratesKey{})
 	if r.of(ratesKey{}) != first {
 		t.Error("the steps of one chart are not kept")
 	}
-	for i := range 10 * maxRates {
+	for i := range 10 * maxKeys {
 		r.of(ratesKey{caller: string(rune('a' + i))})
 	}
-	if len(r.known) > maxRates {
+	if len(r.known) > maxKeys {
 		t.Errorf("the steps of %d charts are kept", len(r.known))
 	}
 }

@@ -62,13 +62,14 @@ type trouble struct {
 	Name       string // of the condition; "" for another trouble
 	About      string // what the condition is about
 	Text, Cure string
-	Error      string // of a task that it concerns; "": none
+	Error      string // of a task that it concerns; "": none, or see failing
 	Since      time.Time
 	Links      []choice
 	Key        string   // of the sentence, so that an update keeps an open form under its own one
 	Kind       *kindNow // that the caller may pause or resume here; nil: none
 	Schedule   string   // that the caller may resume here; "": none
 	Subscriber string   // that the caller may resume here; "": none
+	failing    *kindNow // of whose tasks addErrors adds an error; nil: none
 }
 
 // FirstCure returns the beginning of the cure, which is enough in most cases.
@@ -96,7 +97,6 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			}
 			d.Troubles = append(d.Troubles, newTrouble(v.Base, c, report))
 		}
-		h.addChecks(v, d)
 	}
 	var failing, stuck, growing, halted []*kindNow
 	for _, k := range kinds {
@@ -129,10 +129,6 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 		if k.KindStats.Dead > 0 {
 			text += fmt.Sprintf("; %s died", tasks(int(k.KindStats.Dead)))
 		}
-		why, err := h.errorOf(ctx, k)
-		if err != nil {
-			return err
-		}
 		text += healed + "."
 		cure := ""
 		if k.Resumed != nil && k.Pause == nil && k.Healed() == "" {
@@ -141,7 +137,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			cure = "Wait for its next attempts. Once they succeed, release the dead tasks on Failures; " +
 				"else pause the kind again."
 		}
-		d.Troubles = append(d.Troubles, trouble{Level: k.level(), Text: text, Error: why, Cure: cure, Kind: unpaused(k),
+		d.Troubles = append(d.Troubles, trouble{Level: k.level(), Text: text, Cure: cure, Kind: unpaused(k), failing: k,
 			Links: []choice{
 				{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
 				{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
@@ -170,6 +166,9 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 	}
 	if err := h.addPausedSchedules(ctx, v, d); err != nil {
 		return err
+	}
+	if !d.IsLimited {
+		h.addChecks(v, d) // below failing kinds
 	}
 	slices.SortStableFunc(d.Troubles, func(a, b trouble) int { return compareLevels(a.Level, b.Level) })
 	for i := range d.Troubles {
@@ -264,6 +263,18 @@ func (h *Handler) growingTrouble(ctx context.Context, v *view, k *kindNow) (trou
 		Links: []choice{{Query: v.Base + "tasks?" + string(query(filter...)), Text: "Show waiting tasks"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"},
 			{Query: v.Base + "workers", Text: "Show workers"}}}, nil
+}
+
+// addErrors adds the errors of failing kinds.
+func (h *Handler) addErrors(ctx context.Context, all []trouble) (err error) {
+	for i := range all {
+		if t := &all[i]; t.failing != nil {
+			if t.Error, err = h.errorOf(ctx, t.failing); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // errorOf returns the error of a task of a failing kind: of a retrying task, else of a dead one.

@@ -32,8 +32,8 @@ type view struct {
 	HasSession  bool        // the caller has entered a token
 	CSRF        string
 	At          time.Time // of the answer
-	Degraded    int       // conditions that hold
 	Rail        stateCounts
+	troubles    *troubleCounts      // on Overview; nil: not counted
 	failed      int64               // checks
 	warnings    int64               // checks with one
 	counts      []ledger.StateCount // see pageCounts; nil: not read
@@ -320,12 +320,16 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 		defer cancel()
 		if !c.IsLimited() {
 			h.renewChecks(r)
-			go func() { // while the page is made, which needs it at its end
-				ctx, cancel := database(r)
-				defer cancel()
-				_, _ = h.readReport(ctx) // an error is not kept: the next call reads again
-			}()
 		}
+		go func() { // while the page is made, which needs them at its end
+			ctx, cancel := database(r)
+			defer cancel()
+			if p.name == "" {
+				_, _ = h.readReport(ctx) // an error is not kept: the next call reads again
+			} else {
+				_, _ = h.countTroubles(ctx, c)
+			}
+		}()
 		err = p.make(h, ctx, r, v)
 		var to redirection
 		if errors.As(err, &to) {
@@ -336,17 +340,8 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 			h.failAs(w, r, v, err)
 			return
 		}
-		if n, err := h.readRail(ctx, v); err == nil {
-			v.Rail = n
-		}
 		v.Done = h.takeDone(w, r)
-		if !c.IsLimited() {
-			if report, err := h.readReport(ctx); err == nil {
-				v.Degraded = len(report.Degraded)
-			}
-			v.failed, v.warnings = h.countChecks()
-		}
-		h.render(w, r, http.StatusOK, templateName(p.name), v)
+		h.renderCounted(w, r, http.StatusOK, templateName(p.name), v)
 	}
 }
 
@@ -394,18 +389,23 @@ func (h *Handler) failAs(w http.ResponseWriter, r *http.Request, v *view, err er
 	}
 	f := h.explain(r, err)
 	v.Name, v.Title = "error", f.title
-	if v.Caller != nil && f.status < http.StatusInternalServerError {
-		ctx, cancel := database(r)
-		defer cancel()
-		if n, err := h.readRail(ctx, v); err == nil {
-			v.Rail = n
-		}
-	}
 	v.Data = struct {
 		Status              int
 		Title, Detail, Cure string
 	}{f.status, f.title, f.detail, f.cure}
+	if v.Caller != nil && f.status < http.StatusInternalServerError {
+		h.renderCounted(w, r, f.status, "error", v)
+		return
+	}
 	h.render(w, r, f.status, "error", v)
+}
+
+// renderCounted answers with a page that has the numbers in the menu.
+func (h *Handler) renderCounted(w http.ResponseWriter, r *http.Request, status int, name string, v *view) {
+	ctx, cancel := database(r)
+	defer cancel()
+	h.addNumbers(ctx, v)
+	h.render(w, r, status, name, v)
 }
 
 // render answers with a page.
