@@ -205,7 +205,8 @@ func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Poo
 		fmt.Sprintf("fsync %s, full_page_writes %s", fsync, pages))
 	d.check("synchronous_commit", commit != "off", levelWarning,
 		"set it to on for producers: a crash of the server undoes commits", commit)
-	d.check("autovacuum", autovacuum == "on", levelWarning, "set autovacuum to on: tables grow without it", autovacuum)
+	d.check("autovacuum", autovacuum == "on", levelWarning,
+		"tables grow without it: ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf();", autovacuum)
 	d.check("encoding", encoding == "UTF8", levelFailure, "create the database with encoding UTF8", encoding)
 	d.check("connections", used*5 < (most-reserved)*4, levelWarning,
 		"raise max_connections, or lower pool_max_conns in DATABASE_URL",

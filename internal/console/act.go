@@ -58,7 +58,7 @@ func (t actTask) Why(name api.Change) string {
 	case name == api.Release && t.State != ledger.StateSucceeded:
 		return "no: it waits already"
 	case name == api.Release:
-		return "no: it has succeeded; its page has “Run again as…”"
+		return "no: it has succeeded; its page has “Run a copy as…”"
 	}
 	return "no: it has ended"
 }

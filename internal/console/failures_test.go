@@ -68,7 +68,7 @@ func TestFailures(t *testing.T) {
 	b.want(p, http.StatusOK, "5 dead, 2 retrying", "POST https://p-<var>",
 		"</var>.example/<var>v1</var>: no answer &lt;after&gt; <var>", "Try one",
 		"<b>3</b> dead", "<b>2</b> retrying", "partner is down", "Release 3",
-		"Release or cancel…", "Retry or cancel…", `class="over" width="60.0"`, `class="back" x="60.0" width="40.0"`,
+		">Release 3 dead…<", ">Retry 2 now…<", `class="over" width="60.0"`, `class="back" x="60.0" width="40.0"`,
 		`class="over" width="40.0"`,
 		"5 failed attempts of webhook.deliver in the last 24 h; red: the last ones of this group", `<rect class="bad"`)
 	if n := strings.Count(p.body, "no answer"); n > 4 { // the text, the key of the row, its links and its form

@@ -163,6 +163,9 @@ func (d *kindData) Full() *ledger.StartLimitStatus {
 	return nil
 }
 
+// HasMoreDead reports whether there are dead tasks that the page does not show.
+func (d *kindData) HasMoreDead() bool { return d.Tasks.Dead() > int64(len(d.LastDead)) }
+
 // showKind shows a kind: its tasks by state, its attempts in time, its workers and its last dead tasks.
 func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error {
 	q := r.URL.Query()

@@ -84,7 +84,7 @@ func (k *kindNow) Oldest(at time.Time) string {
 	case !k.OldestAt.IsZero():
 		return age(at.Sub(k.OldestAt))
 	case k.Tasks.Available() > 0:
-		return "< 30 s" // see projector.ReadOldest
+		return "–" // less than 30 s, see projector.ReadOldest
 	}
 	return "–"
 }
@@ -192,6 +192,17 @@ func (k *kindNow) level() level {
 		return note
 	case k.KindStats.Dead > 0:
 		return critical
+	}
+	return warning
+}
+
+// Mark returns the class of the word for the trouble, as that of its card.
+func (k *kindNow) Mark() level {
+	switch k.Trouble() {
+	case "failing", "recovering":
+		return k.level()
+	case "paused":
+		return paused
 	}
 	return warning
 }

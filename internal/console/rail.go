@@ -87,6 +87,9 @@ func (v *view) Troubles() int64 {
 	return v.troubles.Critical + v.troubles.Warning
 }
 
+// Warnings returns the number of checks with a warning.
+func (v *view) Warnings() int64 { return v.warnings }
+
 // Icon returns the name of the icon of the page, which shows the worst card on Overview.
 func (v *view) Icon() string {
 	switch {

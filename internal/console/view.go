@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,6 +124,7 @@ func functions(zone *time.Location) template.FuncMap {
 		"short":   func(limit int, s any) string { return printable.Short(toText(s), limit) },
 		"varying": markVariable,
 		"parts":   func(limit int, s any) template.HTML { return parts(printable.Short(toText(s), limit)) },
+		"ends":    ends,
 		"lines":   lines,
 		"words":   words,
 		"limit":   shortLimit,
@@ -201,6 +203,26 @@ func parts(s string) template.HTML {
 		escaped = strings.ReplaceAll(escaped, end, end+"<wbr>")
 	}
 	return template.HTML(escaped) //nolint:gosec // escaped above
+}
+
+// lastPart is the number of characters at the end of a long error that a narrow column shows.
+const lastPart = 30
+
+// ends returns an error of which a narrow column shows the beginning and the end, where the cause often is.
+func ends(text string) template.HTML {
+	text = printable.Text(text)
+	all := []rune(text)
+	if len(all) > maxErrorShown {
+		half := maxErrorShown / 2
+		all = slices.Concat(all[:half-1], []rune("…"), all[len(all)-half:])
+	}
+	if len(all) < 2*lastPart {
+		return template.HTML(template.HTMLEscapeString(string(all))) //nolint:gosec // escaped
+	}
+	first, last := string(all[:len(all)-lastPart]), string(all[len(all)-lastPart:])
+	//nolint:gosec // escaped
+	return template.HTML(`<span class="ends"><span>` + template.HTMLEscapeString(first) + `</span><span>` +
+		template.HTMLEscapeString(last) + `</span></span>`)
 }
 
 // lines returns a text with its line ends, in which other characters that are not printable are escaped.

@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -89,8 +90,38 @@ func newWorkerView(w workers.Worker) workerView {
 type workersData struct {
 	*listData[workers.Worker]
 	Live, Lost, LostLong []workerView
-	LostElsewhere        int  // lost workers that are not on this page
-	IsLater              bool // this is not the first page
+	LostElsewhere        int                 // lost workers that are not on this page
+	IsLater              bool                // this is not the first page
+	Unhandled            []ledger.StateCount // available tasks of kinds without a live worker
+	OtherUnhandled       int                 // kinds that are not among them
+}
+
+// maxUnhandled is the number of kinds without a worker that the page names.
+const maxUnhandled = 5
+
+// addUnhandled adds the kinds that have available tasks and no live worker, those with the most tasks first.
+func (h *Handler) addUnhandled(ctx context.Context, v *view, d *workersData) error {
+	counts, err := h.pageCounts(ctx, v)
+	if err != nil {
+		return err
+	}
+	live, err := workers.ReadLiveCounts(ctx, h.config.DB)
+	if err != nil {
+		return err
+	}
+	for _, n := range counts {
+		if n.State == ledger.StateAvailable && n.Tasks > 0 && live[n.Kind] == 0 && !reserved.IsKind(n.Kind) {
+			d.Unhandled = append(d.Unhandled, n)
+		}
+	}
+	slices.SortFunc(d.Unhandled, func(a, b ledger.StateCount) int {
+		return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Kind, b.Kind))
+	})
+	if len(d.Unhandled) > maxUnhandled {
+		d.OtherUnhandled = len(d.Unhandled) - maxUnhandled
+		d.Unhandled = d.Unhandled[:maxUnhandled]
+	}
+	return nil
 }
 
 // showWorkers shows a page of the workers, the lost ones first, with the kinds that the caller may use.
@@ -113,6 +144,11 @@ func (h *Handler) showWorkers(ctx context.Context, r *http.Request, v *view) err
 	})
 	if err != nil {
 		return err
+	}
+	if !d.IsLater {
+		if err := h.addUnhandled(ctx, v, d); err != nil {
+			return err
+		}
 	}
 	all, err := h.readLost(ctx, v.Caller.MayUse)
 	if err != nil {

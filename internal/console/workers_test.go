@@ -29,9 +29,13 @@ func TestWorkersOnThePage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "mail.send/m-1"), `{}`)
+	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "coupon.send/c-1"), `{}`)
+	s.project()
 	b := s.as(api.Viewer)
 	p := b.get("/workers")
 	b.want(p, http.StatusOK, "w-1", "w-2",
+		`No live worker: <a href="/kind?name=mail.send"><bdi>mail.send</bdi></a> (<a href=`, ">1 waiting</a>). Start",
 		"</svg> 16/17</td>", `data-label="in flight">13<`, `data-label="overdue">5<`, `data-label="a minute">123<`,
 		"v1.2.3", "&lt;script&gt;", "host-1, &lt;script&gt;</bdi>", `data-label="a minute">–<`)
 	if strings.Contains(p.body, "<script>") {
