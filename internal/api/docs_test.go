@@ -23,13 +23,15 @@ func TestExamplesOfTheDocument(t *testing.T) {
 	want := []string{"201 Created", `"percent"`, "202 Accepted", `"same_args":true`, `"items"`,
 		"304 Not Modified",
 		`"biz_id":"order-18"`, `"state":"available"`}
-	blocks := strings.Split(string(text), "```sh\n")[1:]
+	_, rest, _ := strings.Cut(string(text), "    api() {")
+	call, _, _ := strings.Cut(rest, "\n")
+	blocks := strings.Split(rest, "```sh\n")[1:]
 	if len(blocks) != len(want) {
 		t.Fatalf("%d examples, want %d", len(blocks), len(want))
 	}
 	for i, block := range blocks {
 		script, _, _ := strings.Cut(block, "```")
-		command := exec.CommandContext(t.Context(), "sh", "-euc", script)
+		command := exec.CommandContext(t.Context(), "sh", "-euc", "api() {"+call+"\n"+script)
 		command.Env = append(os.Environ(), "API="+s.url, "TOKEN="+s.tokens[api.Operator])
 		out, err := command.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want[i]) || strings.Contains(string(out), `"cure"`) {

@@ -127,8 +127,8 @@ var definitions = []Definition{
 		Name:       RelayRefused,
 		IsCritical: true,
 		Meaning:    "The relay has stopped for the reason in the text, and waits for an operator.",
-		Cure: "follow the text, with the steps in docs/recovery.md and Cures in docs/operations.md; " +
-			"the relay then continues by itself",
+		Cure: "follow the text, with docs/recovery.md and Cures in docs/operations.md; the relay then continues by " +
+			"itself",
 	},
 	{
 		Name:       RelayBlocked,
@@ -139,60 +139,56 @@ var definitions = []Definition{
 	{
 		Name:       StreamWrites,
 		IsCritical: true,
-		Meaning:    "NATS is connected, but JetStream does not store messages. Its disk may be full or slow.",
-		Cure: "free space on the NATS server's disk, then restart it: it refuses messages until then; " +
-			"serve restarts its own NATS server once there is space",
+		Meaning:    "NATS is connected, but JetStream stores no messages. Its disk may be full or slow.",
+		Cure:       "free space on the NATS server's disk, then restart it; serve restarts its own",
 	},
 	{
 		Name:      RelayLag,
 		Threshold: relayThreshold,
-		Meaning:   "An event has been waiting to be published for longer than the threshold.",
+		Meaning:   "An event has been waiting to be published.",
 		Cure:      "is a relay running? start: taskledger serve",
 		End:       "the relay has caught up",
 	},
 	{
 		Name:    EventsParked,
-		Meaning: "Events that cannot be published have been parked. Other events are not delayed.",
+		Meaning: "Events that cannot be published are parked; others are not delayed.",
 		Cure:    relays.ParkedCure,
 	},
 	{
 		Name:       StreamUnavailable,
 		IsCritical: true,
 		Meaning:    "The state of the stream LEDGER cannot be read.",
-		Cure: "is NATS running with JetStream? check NATS_URL and its credentials; without NATS_URL, taskledger " +
-			"serve runs NATS: see its log",
+		Cure: "is NATS running with JetStream? check NATS_URL and its credentials; without NATS_URL, see the log " +
+			"of taskledger serve, which runs NATS",
 	},
 	{
-		Name: StreamDrift,
-		Meaning: "The stream's settings, other than its limits, differ from the configuration. " +
-			"Of an existing stream the relay changes only the limit in bytes, and only raises it.",
-		Cure: "if the installation differs, see relay_refused; otherwise: nats stream edit LEDGER, " +
-			"or: taskledger rebuild stream",
+		Name:    StreamDrift,
+		Meaning: "The stream's settings, other than its limits, differ from the configuration.",
+		Cure: "if the installation differs, see relay_refused; otherwise: nats stream edit LEDGER, or: taskledger " +
+			"rebuild stream",
 	},
 	{
 		Name:    ReplicaBehind,
 		Meaning: "A member of the NATS cluster is down or behind. If one more fails, the stream stops.",
-		Cure: "start the member's NATS server, or its process if you use serve --peers; " +
-			"if it is running, read its log",
+		Cure:    "start the member's NATS server, or its process of serve --peers; if it is running, read its log",
 	},
 	{
 		Name: ConsumerLate,
-		Meaning: "A durable consumer of the stream LEDGER has fallen behind the oldest message: it may have " +
-			"missed events.",
-		Cure: "start its program, or: nats consumer rm LEDGER NAME; programs that must not miss an event read the " +
+		Meaning: "A durable consumer has fallen behind the oldest message of the stream LEDGER: it may have missed " +
+			"events.",
+		Cure: "start its program, or: nats consumer rm LEDGER NAME; programs that must miss nothing read the " +
 			"ledger: docs/subscribers.md",
 	},
 	{
 		Name:       ProjectorRefused,
 		IsCritical: true,
 		Meaning:    "The projector has stopped for the reason in the text, and waits for an operator.",
-		Cure: "taskledger rebase --yes; the projector then continues by itself; if the database is a copy and the " +
-			"original stays in use: give the copy its own NATS account, then run there: " +
-			"taskledger rebase --yes --new-installation",
+		Cure: "taskledger rebase --yes; the projector then continues by itself; for a copy whose original stays in " +
+			"use: its own NATS account, then there: taskledger rebase --yes --new-installation",
 	},
 	{
 		Name:    SubscriberFailed,
-		Meaning: "A subscriber fails on the event in the text and keeps retrying it. It handles no later events.",
+		Meaning: "A subscriber keeps failing on the event in the text. It handles no later events.",
 		Cure: "fix its program, and raise Tables.Version if its tables are wrong; or: " +
 			"taskledger discard parked --subscriber NAME KIND BIZ_ID",
 	},
@@ -204,11 +200,10 @@ var definitions = []Definition{
 			"or: taskledger discard parked --subscriber NAME KIND BIZ_ID",
 	},
 	{
-		Name: EventsIllegal,
-		Meaning: "Some events are not allowed after the events before them. " +
-			"Their tasks are shown without these events.",
-		Cure: "revoke INSERT on the table event, or membership in its owner, from the role that wrote them, " +
-			"then: taskledger discard illegal KIND BIZ_ID",
+		Name:    EventsIllegal,
+		Meaning: "Events are not allowed after those before them. Their tasks are shown without them.",
+		Cure: "revoke INSERT on the table event, or membership in its owner, from the role that wrote them, then: " +
+			"taskledger discard illegal KIND BIZ_ID",
 	},
 	{
 		Name:       DispatcherStopped,
@@ -219,94 +214,85 @@ var definitions = []Definition{
 	{
 		Name:      ProjectionLag,
 		Threshold: usualThreshold,
-		Meaning: "An event has been waiting to be projected for longer than the threshold: " +
-			"lists and counts are out of date.",
-		Cure: "is a projector running? start: taskledger serve",
-		End:  "the projection has caught up",
+		Meaning:   "An event has been waiting to be projected: lists and counts are out of date.",
+		Cure:      "is a projector running? start: taskledger serve",
+		End:       "the projection has caught up",
 	},
 	{
 		Name:      TimersLate,
 		Threshold: usualThreshold,
-		Meaning:   "A delayed task, a retry or a deadline has been due for longer than the threshold.",
-		Cure: "is a scheduler running? start: taskledger serve; " +
-			"if one is, its log shows an error, a task locked by an open transaction, or a slow poll",
+		Meaning:   "A delayed task, a retry or a deadline is overdue.",
+		Cure: "is a scheduler running? start: taskledger serve; if one is, its log shows an error, a task locked " +
+			"by an open transaction, or a slow poll",
 		End: "timers fire on time",
 	},
 	{
 		Name:      ScheduleLate,
 		Threshold: usualThreshold,
-		Meaning:   "A schedule should have fired, and is late by more than the threshold.",
-		Cure: "is the schedule service running? start: taskledger serve; " +
-			"if it is, its log shows the schedule's error, or that an open transaction has enqueued the task",
+		Meaning:   "A schedule's firing is overdue.",
+		Cure: "is the schedule service running? start: taskledger serve; if it is, its log shows an error, or that " +
+			"an open transaction has enqueued the task",
 		End: "the schedule fires on time",
 	},
 	{
 		Name:      KindUnhandled,
 		Threshold: usualThreshold,
-		Meaning: "Tasks of a kind have been available or running for longer than the threshold, " +
-			"but no live worker handles the kind.",
+		Meaning:   "Tasks of a kind are available or running, but no live worker handles the kind.",
 		Cure: "start the program that registers the kind; if its process exists, it hangs or cannot reach the " +
 			"database: restart it (lost workers: taskledger show workers); or: taskledger cancel --kind KIND",
 	},
 	{
-		Name: OperationOpen,
-		Meaning: "A rebuild or replay was recorded as begun and has not ended. A rebuild has made no progress for a " +
-			"minute, or a replay began an hour ago.",
-		Cure: "if no process is working on it, run the same command again, which ends the record; " +
-			"rebuilding a subscriber needs its program; " +
-			"or: taskledger cancel taskledger.operation BIZ_ID",
+		Name:    OperationOpen,
+		Meaning: "A rebuild has made no progress for a minute, or a replay began an hour ago, and has not ended.",
+		Cure: "if no process is working on it, run the same command again, which ends the record (rebuilding a " +
+			"subscriber needs its program); or: taskledger cancel taskledger.operation BIZ_ID",
 	},
 	{
 		Name:      TasksUnbegun,
 		Threshold: usualThreshold,
-		Meaning: "A task has been available for longer than the threshold and its kind is not paused, but the live " +
-			"workers of the kind have not started it.",
-		Cure: "give the kind more slots or more workers; overdue handlers in taskledger show workers occupy slots: " +
-			"restart these workers, and fix the handlers; if slots are free, read the workers' log; " +
-			"restart a worker that renews its lease but starts nothing; " +
-			"of a kind at a limit: taskledger limit NAME --concurrency N or --rate N/m",
+		Meaning:   "A task of a kind that is not paused is available, but live workers have not started it.",
+		Cure: "give the kind more slots or more workers; restart workers with overdue handlers (taskledger show " +
+			"workers), which occupy slots, and fix the handlers; if slots are free, read the workers' log, and " +
+			"restart a worker that starts nothing; at a limit: taskledger limit NAME --concurrency N or --rate N/m",
 	},
 	{
 		Name: AttemptsRepeated,
-		Meaning: "Attempts at a task repeatedly end with an error of the ledger's database, without an event. " +
-			"After ten in a row, each further attempt counts as a failure.",
+		Meaning: "Attempts at a task repeatedly end with an error of the ledger's database, without an event. From " +
+			"the eleventh in a row on, each counts as a failure.",
 		Cure: "fix the handler or the database, by the error in the text, or: taskledger bury KIND BIZ_ID",
 	},
 	{
 		Name: SnoozedInARow,
-		Meaning: "A handler has snoozed its task five times in a row, for less than a second or until a time in the " +
-			"past. Each attempt adds events to the ledger.",
+		Meaning: "A handler has snoozed its task five times in a row, for less than a second or until a time in " +
+			"the past. Each attempt adds events.",
 		Cure: "fix the time that the handler returns, or: taskledger bury KIND BIZ_ID",
 	},
 	{
-		Name: LinesStopped,
-		Meaning: "Lines of tasks with order keys stand, because the task whose turn it is is dead. Their other tasks " +
-			"do not begin.",
-		Cure: "fix the cause, then: taskledger release KIND BIZ_ID; to go on without the task, also: " +
-			"taskledger cancel KIND BIZ_ID",
+		Name:    LinesStopped,
+		Meaning: "Lines of tasks with order keys stand, because the task whose turn it is is dead.",
+		Cure: "fix the cause, then: taskledger release KIND BIZ_ID; to go on without the task, also: taskledger " +
+			"cancel KIND BIZ_ID",
 	},
 	{
 		Name:      StartsHeld,
 		Threshold: usualThreshold,
-		Meaning: "A transaction that has been open for longer than the threshold holds permits, tokens, a limit or " +
-			"the turns of all lines. Tasks that need these do not begin.",
+		Meaning: "An open transaction holds permits, tokens, a limit or the turns of all lines. Tasks that need " +
+			"these do not begin.",
 		Cure: "end the transaction that the text names",
 	},
 	{
 		Name:      ArchiveHeld,
 		Threshold: archiveThreshold,
-		Meaning: "A reader of the feed has not read finished tasks that should have been archived for longer than " +
-			"the threshold. The tables grow until it has read them; subscribers and the relay hold tasks for at most " +
-			"archive --hold.",
-		Cure: "start the reader that the text names, or read its log; a subscriber that is no longer needed: " +
+		Meaning: "A reader of the feed has not read finished tasks that are due to be archived, so the tables " +
+			"grow; subscribers and the relay hold tasks for at most archive --hold.",
+		Cure: "start the reader that the text names, or read its log; if a subscriber is no longer needed: " +
 			"taskledger delete subscriber NAME",
 	},
 	{
 		Name:      ArchiveStopped,
 		Threshold: archiveThreshold,
-		Meaning: "Runs of the archive have begun and not ended for longer than the threshold, and none has removed " +
-			"tasks meanwhile.",
-		Cure: "read the log of serve, or run: taskledger archive, which reports the error",
+		Meaning:   "Runs of the archive have begun, but neither ended nor removed tasks.",
+		Cure:      "read the log of serve, or run: taskledger archive, which reports the error",
 	},
 	{
 		Name:    AlarmUndelivered,
@@ -316,16 +302,16 @@ var definitions = []Definition{
 	{
 		Name:      SubscriberBehind,
 		Threshold: subscriberThreshold,
-		Meaning: "A subscriber of the feed is further behind than the threshold. It delays no other subscriber. " +
-			"Events that it has not read must not be archived.",
-		Cure: "start its program, or read its log; if it is paused: taskledger resume subscriber NAME; " +
-			"if it is no longer needed: taskledger delete subscriber NAME",
+		Meaning: "A subscriber of the feed is behind. It delays no other, but the archive must not remove what it " +
+			"has not read.",
+		Cure: "start its program, or read its log; if it is paused: taskledger resume subscriber NAME; if it is no " +
+			"longer needed: taskledger delete subscriber NAME",
 	},
 	{
 		Name:      WebhookStopped,
 		Threshold: usualThreshold,
-		Meaning: "Events for a webhook receiver have been waiting for longer than the threshold: no process serves " +
-			"the receiver, its subscriber was deleted or has stopped, or it answered 410 Gone.",
+		Meaning: "Events wait for a webhook receiver: no process serves it, its subscriber was deleted or has " +
+			"stopped, or it answered 410 Gone.",
 		Cure: "start: taskledger serve webhooks, or read its log; after 410: taskledger resume kind " +
 			"taskledger.webhook.NAME; if it is no longer needed: taskledger delete subscriber webhook-NAME",
 	},
