@@ -24,8 +24,8 @@ var (
 )
 
 // ReadRates returns the statistics of each of some kinds from one time to another, in steps of whole minutes, sorted by
-// time and kind. No kinds means the sums of all kinds, with an empty Kind. Minute is the beginning of the step, which is
-// a multiple of its length since 1970 in UTC. The histograms are empty, see [ReadKindStats]. Steps without events are
+// time and kind. No kinds means the sums of all kinds, with an empty Kind. Minute is the beginning of the step, a
+// multiple of its length since 1970 in UTC. The histograms are empty, see [ReadKindStats]. Steps without events are
 // left out. The cost grows with the number of kinds and minutes, not of tasks. If from, to and step are whole hours, it
 // grows with the number of kinds and hours. It never commits.
 //

@@ -21,7 +21,7 @@ func TestEnqueueForm(t *testing.T) {
 	s.project()
 	b := s.as(api.Producer)
 	p := b.get("/enqueue?kind=coupon.send")
-	b.want(p, http.StatusOK, "&#34;percent&#34;: 10", "The args are those of coupon.send/order-1")
+	b.want(p, http.StatusOK, "&#34;percent&#34;: 10", "The args are taken from coupon.send/order-1")
 	if hidden := b.get("/enqueue?kind=card.charge&from=order-1"); strings.Contains(hidden.body, "•••") ||
 		strings.Contains(hidden.body, "4111-1111-1111") || !strings.Contains(hidden.body, "values that pages hide") {
 		t.Errorf("the form has hidden values:\n%s", hidden.content())

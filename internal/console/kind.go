@@ -31,6 +31,11 @@ type kindsData struct {
 	Next   template.URL                        // the query of the next page of kinds; "": this is the last
 }
 
+// HasMaxWaiting reports whether a kind of the page has a maximum number of waiting tasks.
+func (d *kindsData) HasMaxWaiting() bool {
+	return slices.ContainsFunc(d.Kinds, func(k *kindNow) bool { return d.Limit[k.Kind].MaxWaiting > 0 })
+}
+
 // showKinds shows the kinds, those in trouble first, at most maxKinds on a page.
 func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error {
 	kinds, _, _, err := h.readKinds(ctx, v)

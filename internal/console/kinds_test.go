@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -59,6 +60,14 @@ func TestKindsByTrouble(t *testing.T) {
 		       'op')`)
 	s.project()
 	p := s.as(api.Viewer).get("/kinds")
+	if strings.Contains(p.body, ">Max waiting<") {
+		t.Errorf("an empty column:\n%s", p.content())
+	}
+	if err := ledger.SetLimit(t.Context(), ledgertest.As(t, s.db, "operator"),
+		ledger.Limit{Kind: "m.dead", MaxWaiting: 9}, "op"); err != nil {
+		t.Fatal(err)
+	}
+	p = s.as(api.Viewer).get("/kinds")
 	const both = `<a href="/limits?name=both" title="Limit both">20 running, 100/m</a></span>`
 	s.as(api.Viewer).want(p, http.StatusOK, ">Max waiting<", both+`<br><span><a href="/limits?name=z.waits" `,
 		">2 per order key</a>")

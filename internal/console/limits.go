@@ -29,6 +29,14 @@ func (l limitView) KindList() []ledger.Kind { return slices.Sorted(maps.Keys(l.K
 // IsOfItself reports whether the limit is one of the kind with its name alone.
 func (l limitView) IsOfItself() bool { return len(l.Kinds) == 1 && l.Kinds[ledger.Kind(l.Name)] == 1 }
 
+// Used returns the part of the running tasks that may run, in percent; -1 without such a limit for all together.
+func (l limitView) Used() float64 {
+	if l.MaxRunning == nil || *l.MaxRunning == 0 || l.Per != "" {
+		return -1
+	}
+	return min(100, 100*float64(l.Running)/float64(*l.MaxRunning))
+}
+
 // Form returns the fields of the form that changes the limit.
 func (l limitView) Form() limitForm {
 	f := limitForm{Name: l.Name, Kinds: operator.KindsText(l.Kinds), Per: string(l.Per)}

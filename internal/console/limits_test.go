@@ -44,7 +44,7 @@ func TestLimitsAreChanged(t *testing.T) {
 	b.want(b.post("/limit", form), http.StatusOK, "<h1>Limits</h1>", "partner-x: "+text, "0 of 5", "100/m burst 10",
 		`value="order.send,order.track:2"`, `value="100/m"`, "by ada-operator")
 	s.appendAll(k, ledger.AppendRequest{Type: ledger.EventStarted, Actor: "w-1"})
-	b.want(b.get("/limits?name=partner-x"), http.StatusOK, "1 of 5", "since <time", "All limits")
+	b.want(b.get("/limits?name=partner-x"), http.StatusOK, "1 of 5", ">for ", "All limits")
 	form.Del("confirm")
 	form.Set("max_running", "0")
 	form.Set("kinds", "order.send")

@@ -78,15 +78,13 @@ const (
 	quickAge, quickTimes, quickLeast = 20 * time.Second, 100, 100
 )
 
-// Oldest returns how long the oldest available task has waited, a dash if none waits.
+// Oldest returns how long the oldest available task has waited, a dash if none waits for 30 s, see
+// [projector.ReadOldest].
 func (k *kindNow) Oldest(at time.Time) string {
-	switch {
-	case !k.OldestAt.IsZero():
-		return age(at.Sub(k.OldestAt))
-	case k.Tasks.Available() > 0:
-		return "–" // less than 30 s, see projector.ReadOldest
+	if k.OldestAt.IsZero() {
+		return "–"
 	}
-	return "–"
+	return age(at.Sub(k.OldestAt))
 }
 
 // Waits returns a quantile of the waiting times, or a dash if no attempt has begun.

@@ -39,7 +39,7 @@ func TestSealOfATask(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := b.get(path)
-	b.want(p, http.StatusOK, "Version 1 is the event that was sealed.", "4 leaves", "proof of version 1")
+	b.want(p, http.StatusOK, "History unaltered, version 1<", "4 leaves", "proof of version 1")
 	if strings.Contains(p.body, "hunter2") {
 		t.Error("the page has a hidden value")
 	}

@@ -61,6 +61,9 @@ func (s *subscriberView) Rate() string {
 	if !s.HasRate {
 		return ""
 	}
+	if s.PerSec == 0 {
+		return "0"
+	}
 	return perSecond(s.PerSec)
 }
 
@@ -109,6 +112,8 @@ func (s *subscriberView) Word() string {
 		return "paused"
 	case s.State != nil && s.State.Work != nil && s.State.Work.Result == nil:
 		return "rebuilding"
+	case !s.IsNear():
+		return "behind"
 	}
 	return "follows"
 }

@@ -83,9 +83,9 @@ func newTiles(at time.Time, total *kindNow, minutes, hours, quarters []projector
 	waiting := tile{Title: "Waiting, p99", Value: quantile(total.Waiting, 0.99), Spark: newSpark("p99 of the last hour",
 		p99[:], nil), Note: "p50 " + quantile(total.Waiting, 0.5) + change}
 	if total.Tasks.Available() > 0 { // the quantiles are of tasks that wait no longer
-		waiting.Note = "oldest now " + total.Oldest(at)
+		waiting.Note = "oldest now < 30 s" // see projector.ReadOldest
 		if !total.OldestAt.IsZero() {
-			waiting.Note += ", " + printable.Text(string(total.Kind))
+			waiting.Note = "oldest now " + total.Oldest(at) + ", " + printable.Text(string(total.Kind))
 		}
 		waiting.Note += "; p50 " + quantile(total.Waiting, 0.5)
 	}

@@ -228,6 +228,7 @@
       if (e.key === "Enter") { const link = choose(0); if (link) { e.preventDefault(); location.href = link.href; } }
     });
     palette.addEventListener("click", (e) => { if (e.target === palette) palette.close(); });
+    if (matchMedia("(min-width: 821px)").matches) one(".jump input").placeholder += "  Ctrl K";
     one(".jump")?.addEventListener("focusin", () => { one(".jump input").blur(); open(); });
   }
   const select = (step) => {
