@@ -13,6 +13,7 @@ type remoteRequest struct {
 	session  *remoteSession
 	received batches
 	timeout  time.Duration
+	isFirst  bool // of its session
 	kinds    map[*gatewayKind]*list.Element
 	credit   int
 	got      []*delivery
@@ -33,7 +34,11 @@ func (p *gatewayPool) ask(ctx context.Context, a remote.Ask, received batches) (
 	if err != nil {
 		return remote.Answer{}, err
 	}
-	timeUp := time.NewTimer(a.Wait)
+	wait := a.Wait
+	if r.isFirst && a.FirstWait > 0 {
+		wait = a.FirstWait
+	}
+	timeUp := time.NewTimer(wait)
 	defer timeUp.Stop()
 	for has := p.has(r); has == 0; has = p.has(r) {
 		select {
@@ -59,7 +64,8 @@ func (p *gatewayPool) begin(a remote.Ask, received batches) (*remoteRequest, err
 		return nil, p.endError()
 	}
 	s := p.sessions[a.Session]
-	if s == nil {
+	isFirst := s == nil
+	if isFirst {
 		s = &remoteSession{id: a.Session, isHere: a.IsHere, held: make(map[*delivery]struct{})}
 		p.sessions[a.Session] = s
 	}
@@ -71,8 +77,8 @@ func (p *gatewayPool) begin(a remote.Ask, received batches) (*remoteRequest, err
 		p.close(s.request)
 	}
 	r := &remoteRequest{
-		session: s, received: received, timeout: a.Timeout, kinds: make(map[*gatewayKind]*list.Element, len(a.Kinds)),
-		wake: make(chan struct{}, 1),
+		session: s, received: received, timeout: a.Timeout, isFirst: isFirst,
+		kinds: make(map[*gatewayKind]*list.Element, len(a.Kinds)), wake: make(chan struct{}, 1),
 	}
 	s.request = r
 	for _, b := range s.unread {

@@ -21,6 +21,7 @@ type Handler struct {
 	operator *operator.Operator
 	hub      *hub
 	reports  *reports
+	kinds    *kindNames
 	origins  *http.CrossOriginProtection
 
 	waiting  *places       // of requests that wait and of streams
@@ -42,7 +43,8 @@ func New(c Config) (*Handler, error) {
 	h := &Handler{
 		config: c, mux: http.NewServeMux(), operator: o, registry: newRegistry(c.DB, c.Rate),
 		origins: http.NewCrossOriginProtection(), waiting: newPlaces(c.bounds.waiting),
-		reports: newReports(c), catchUps: make(chan struct{}, max(1, int(c.DB.Config().MaxConns)/4)),
+		reports: newReports(c), kinds: newKindNames(c.DB, c.Logger),
+		catchUps: make(chan struct{}, max(1, int(c.DB.Config().MaxConns)/4)),
 	}
 	h.past.limit, h.answers.limit = c.bounds.streamBytes, maxAnswersBytes
 	h.hub = newHub(c.DB, c.bounds.streamBytes, c.Logger)

@@ -64,6 +64,9 @@ func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) er
 		}
 		defer leave()
 	}
+	if ask.Wait > hintWait && len(h.kinds.unknown(r.Context(), c, ask.Kinds)) > 0 {
+		ask.FirstWait = hintWait
+	}
 	given, err := h.config.Work.Ask(r.Context(), c.name, ask)
 	if err == nil && ask.Wait > 0 {
 		err = h.checkAgain(r, c)
@@ -77,6 +80,9 @@ func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) er
 	}
 	for i, t := range given.Tasks {
 		answer.Tasks[i] = workTask(t)
+	}
+	if len(given.Tasks) == 0 {
+		answer.UnknownKinds = h.kinds.unknown(r.Context(), c, ask.Kinds)
 	}
 	return h.writeJSON(w, r, http.StatusOK, answer)
 }

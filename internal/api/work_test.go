@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/wire"
@@ -489,5 +491,59 @@ func TestBadWork(t *testing.T) {
 	}
 	if state := s.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
 		t.Errorf("after the refused calls: %s", state)
+	}
+}
+
+// A worker whose kind never had a task waits for the first one, and gets a hint after a second: with similar kinds that
+// its token may have, also of archived tasks.
+func TestUnknownKinds(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	_, secret, err := api.CreateToken(t.Context(), s.db, api.TokenOptions{Name: "limited", Role: api.Worker,
+		Kinds: []string{"coupons.*", "mail.*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tokens["limited"] = secret
+	s.enqueue("coupon.send/1", `1`)
+	if _, err := s.owner().Exec(t.Context(), `insert into taskledger.task_count (kind, state, n, value)
+		values ('coupon.print', 'succeeded', 1, 7)`); err != nil { // all its tasks are archived
+		t.Fatal(err)
+	}
+	task, got := s.one(askFor(1, "coupon.send"))
+	if len(got.UnknownKinds) > 0 {
+		t.Errorf("hints about a kind with tasks: %+v", got)
+	}
+	ask := askFor(1, "coupon.sned")
+	ask.Kinds = append(ask.Kinds, "coupon.send", "coupon.pritn", "report.daily")
+	ask.Received, ask.Wait = got.Batch, new(0.0)
+	got = s.ask(ask)
+	want := []wire.UnknownKind{
+		{Kind: "coupon.sned", Similar: []ledger.Kind{"coupon.send"},
+			Detail: "no task of kind coupon.sned has been enqueued yet; did you mean coupon.send?"},
+		{Kind: "coupon.pritn", Similar: []ledger.Kind{"coupon.print"},
+			Detail: "no task of kind coupon.pritn has been enqueued yet; did you mean coupon.print?"},
+		{Kind: "report.daily", Detail: "no task of kind report.daily has been enqueued yet: " +
+			"compare it with the name that the producer uses"},
+	}
+	if diff := cmp.Diff(want, got.UnknownKinds); diff != "" {
+		t.Error(diff)
+	}
+	if state := s.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {
+		t.Errorf("the task is %s", state)
+	}
+
+	// The first call of a session ends early, and the next ones wait.
+	limited := askFor(2, "coupons.send")
+	limited.Wait = new(50.0)
+	begun := time.Now()
+	got = decode[wire.Asked](s.server, s.post("limited", "/v1/work", limited), http.StatusOK)
+	if d := time.Since(begun); len(got.UnknownKinds) != 1 || got.UnknownKinds[0].Similar != nil || d >= 50*time.Second {
+		t.Errorf("%+v after %s", got, d)
+	}
+	time.AfterFunc(2*time.Second, func() { s.enqueue("coupons.send/1", `1`) })
+	got = decode[wire.Asked](s.server, s.post("limited", "/v1/work", limited), http.StatusOK)
+	if len(got.Tasks) != 1 || len(got.UnknownKinds) > 0 {
+		t.Errorf("the first task of the kind: %+v", got)
 	}
 }

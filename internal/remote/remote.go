@@ -57,6 +57,7 @@ type Ask struct {
 	Guarantee string        // of all kinds: a workers.Guarantee
 	Limit     int           // number of tasks
 	Wait      time.Duration // for the first task
+	FirstWait time.Duration // in place of Wait, for the first request of a session. Default: Wait.
 	Received  string        // Answer.Batch of the last answer that the worker has read
 	Timeout   time.Duration // of an attempt
 	IsHere    bool          // the worker ends with this process

@@ -32,6 +32,15 @@ type Asked struct {
 	Batch          string  `json:"batch"`    // for Ask.Received
 	HeartbeatEvery float64 `json:"heartbeat_every"`
 	Tasks          []Task  `json:"tasks"`
+	// UnknownKinds is a hint, in an answer without tasks. The worker waits for their first task all the same.
+	UnknownKinds []UnknownKind `json:"unknown_kinds,omitempty"`
+}
+
+// UnknownKind is a kind of an [Ask] that never had a task.
+type UnknownKind struct {
+	Kind    ledger.Kind   `json:"kind"`
+	Similar []ledger.Kind `json:"similar,omitempty"` // that have or had tasks, and that the caller may use
+	Detail  string        `json:"detail"`            // a sentence for people
 }
 
 // AttemptRef identifies an attempt that a worker was given.
