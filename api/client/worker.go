@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/loop"
@@ -32,6 +35,8 @@ type WorkOptions struct {
 	Slots     int    // tasks at a time. Default: 8.
 	// Timeout is the time that an attempt may take. Default: 15 min.
 	Timeout time.Duration
+	// Logger receives warnings, such as a kind that never had a task. Default: [slog.Default].
+	Logger *slog.Logger
 	// StopTimeout is how long handlers may continue once ctx is done. Default: 10 s.
 	StopTimeout time.Duration
 }
@@ -49,10 +54,10 @@ type WorkTask struct {
 	Timeout                 time.Duration
 	Traceparent, Tracestate string
 
-	fence string
+	attempt *attempt
 }
 
-func newWorkTask(t wire.Task) WorkTask {
+func newWorkTask(t wire.Task, a *attempt) WorkTask {
 	args := t.Args
 	if t.ArgsBase64 != nil {
 		args = t.ArgsBase64
@@ -61,12 +66,25 @@ func newWorkTask(t wire.Task) WorkTask {
 		Key: ledger.Key{Kind: t.Kind, BizID: t.BizID}, Version: t.Version, Attempt: t.Attempt, Args: args,
 		Priority: t.Priority, AvailableAt: t.AvailableAt, FinishBy: t.FinishBy,
 		Timeout:     time.Duration(t.Timeout * float64(time.Second)),
-		Traceparent: t.Traceparent, Tracestate: t.Tracestate, fence: t.Fence,
+		Traceparent: t.Traceparent, Tracestate: t.Tracestate, attempt: a,
 	}
 }
 
-func (t WorkTask) ref() wire.AttemptRef {
-	return wire.AttemptRef{Kind: t.Kind, BizID: t.BizID, Attempt: t.Attempt, Fence: t.fence}
+// offer identifies the event that made a task available. If the process that gave the task is gone, the task may come
+// again under another fence, though the offer is the same: nothing has ended the attempt.
+type offer struct {
+	ledger.Key
+	version ledger.Version
+	at      int64 // when the event was recorded, in microseconds
+	n       int   // 0 unless earlier attempts of the offer still run, whose outcomes do not count
+}
+
+// attempt is a task at work.
+type attempt struct {
+	offer  offer
+	cancel context.CancelCauseFunc
+	isOver func() bool
+	ref    atomic.Pointer[wire.AttemptRef] // as it was given last
 }
 
 // FailError is the error of a handler that decides how its task continues.
@@ -101,11 +119,11 @@ type worker struct {
 
 	done sync.WaitGroup // of handlers and their reports
 
-	mu       sync.Mutex                         // guards the fields below
-	every    time.Duration                      // between heartbeats
-	held     map[string]context.CancelCauseFunc // by fence
-	finished []finish                           // not sent yet
-	isBusy   bool                               // a goroutine sends them
+	mu       sync.Mutex    // guards the fields below
+	every    time.Duration // between heartbeats
+	held     map[offer]*attempt
+	finished []finish // not sent yet
+	isBusy   bool     // a goroutine sends them
 }
 
 // finish is a success to be sent. answer gets one value.
@@ -130,9 +148,12 @@ func (c *Client) Work(ctx context.Context, o WorkOptions) error {
 	if o.Name == "" {
 		o.Name = hostName()
 	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
 	w := &worker{
 		client: c, options: o, session: rand.Text(), slots: make(chan struct{}, o.Slots), every: time.Second,
-		reports: make(chan struct{}, 4*o.Slots), held: make(map[string]context.CancelCauseFunc),
+		reports: make(chan struct{}, 4*o.Slots), held: make(map[offer]*attempt),
 	}
 	handlers, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -174,6 +195,7 @@ func hostName() string {
 func (w *worker) ask(ctx, handlers context.Context) error {
 	ask := wire.Ask{Worker: w.options.Name, Session: w.session, Kinds: w.options.Kinds, Guarantee: w.options.Guarantee,
 		Timeout: w.options.Timeout.Seconds(), Protocol: wire.Protocol}
+	warned := map[ledger.Kind]bool{}
 	for {
 		select {
 		case w.slots <- struct{}{}:
@@ -194,8 +216,15 @@ func (w *worker) ask(ctx, handlers context.Context) error {
 		w.mu.Lock()
 		w.every = time.Duration(got.HeartbeatEvery * float64(time.Second))
 		w.mu.Unlock()
+		for _, k := range got.UnknownKinds {
+			if !warned[k.Kind] {
+				w.options.Logger.WarnContext(ctx, "the worker waits for a kind without tasks", "kind", string(k.Kind),
+					"hint", k.Detail)
+			}
+			warned[k.Kind] = true
+		}
 		for _, t := range got.Tasks {
-			w.begin(handlers, newWorkTask(t))
+			w.begin(handlers, t)
 		}
 	}
 }
@@ -227,22 +256,18 @@ func backoff(p *Problem, n int) time.Duration {
 	return pause/2 + mathrand.N(pause)
 }
 
-// begin runs the handler of a task, unless it runs already.
-func (w *worker) begin(handlers context.Context, t WorkTask) {
+// begin runs the handler of a task, unless the task is at work.
+func (w *worker) begin(handlers context.Context, given wire.Task) {
 	ctx, cancel := context.WithCancelCause(handlers)
-	w.mu.Lock()
-	_, isHeld := w.held[t.fence]
-	if !isHeld {
-		w.held[t.fence] = cancel
-	}
-	w.mu.Unlock()
-	if isHeld {
+	a := &attempt{cancel: cancel, isOver: func() bool { return ctx.Err() != nil }}
+	if !w.hold(a, given) {
 		cancel(nil)
 		return
 	}
 	w.slots <- struct{}{} // the limit leaves room
 	w.done.Go(func() {
 		defer cancel(nil)
+		t := newWorkTask(given, a)
 		result, err := w.handle(ctx, t)
 		w.reports <- struct{}{}
 		<-w.slots // the next task may begin while the outcome is sent
@@ -252,8 +277,27 @@ func (w *worker) begin(handlers context.Context, t WorkTask) {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.held, t.fence)
+		delete(w.held, a.offer)
 	})
+}
+
+// hold adds an attempt to those at work, and returns true. It returns false if the task is at work: then that attempt
+// goes on, under the fence that was given last.
+func (w *worker) hold(a *attempt, given wire.Task) bool {
+	ref := given.Ref()
+	a.offer = offer{Key: ledger.Key{Kind: given.Kind, BizID: given.BizID}, version: given.Version,
+		at: given.AvailableAt.UnixMicro()}
+	a.ref.Store(&ref)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ; w.held[a.offer] != nil; a.offer.n++ {
+		if before := w.held[a.offer]; !before.isOver() {
+			before.ref.Store(&ref)
+			return false
+		}
+	}
+	w.held[a.offer] = a
+	return true
 }
 
 // handle calls the handler. A panic is an error.
@@ -276,7 +320,9 @@ func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) 
 	}
 	if err == nil {
 		var p *Problem
-		err = w.finish(ctx, wire.Finish{AttemptRef: t.ref(), Result: text})
+		err = t.attempt.end(func(ref wire.AttemptRef) error {
+			return w.finish(ctx, wire.Finish{AttemptRef: ref, Result: text})
+		})
 		isRefused := errors.As(err, &p) &&
 			(p.Status == http.StatusBadRequest || p.Status == http.StatusRequestEntityTooLarge)
 		if !isRefused {
@@ -287,10 +333,12 @@ func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) 
 	var snooze *SnoozeError
 	if errors.As(err, &snooze) {
 		in := snooze.In.Seconds()
-		_ = w.call(ctx, ":snooze", wire.Snooze{AttemptRef: t.ref(), In: &in}, &wire.Outcome{})
+		_ = t.attempt.end(func(ref wire.AttemptRef) error {
+			return w.call(ctx, ":snooze", wire.Snooze{AttemptRef: ref, In: &in}, &wire.Outcome{})
+		})
 		return
 	}
-	fail := wire.Fail{AttemptRef: t.ref(), Error: err.Error(), ErrorType: reflect.TypeOf(err).String()}
+	fail := wire.Fail{Error: err.Error(), ErrorType: reflect.TypeOf(err).String()}
 	if fail.Error == "" {
 		fail.Error = fail.ErrorType
 	}
@@ -303,7 +351,23 @@ func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) 
 			fail.RetryIn = &in
 		}
 	}
-	_ = w.call(ctx, ":fail", fail, &wire.Outcome{}) // an error means that the attempt has ended
+	_ = t.attempt.end(func(ref wire.AttemptRef) error { // an error means that the attempt has ended
+		fail.AttemptRef = ref
+		return w.call(ctx, ":fail", fail, &wire.Outcome{})
+	})
+}
+
+// end sends an outcome. If the attempt has ended because the task was given again meanwhile, it sends the same outcome
+// under the newer fence, so that no effect is repeated.
+func (a *attempt) end(send func(wire.AttemptRef) error) error {
+	for {
+		ref := a.ref.Load()
+		err := send(*ref)
+		var p *Problem
+		if !errors.As(err, &p) || p.Code != "attempt_ended" || a.ref.Load() == ref {
+			return err
+		}
+	}
 }
 
 // maxTogether bounds the bytes of the results that are sent in one call.
@@ -381,8 +445,10 @@ func (w *worker) beat(ctx context.Context) {
 		}
 		body := wire.Heartbeat{Session: w.session, Holds: []string{}}
 		w.mu.Lock()
-		for fence := range w.held {
-			body.Holds = append(body.Holds, fence)
+		for _, a := range w.held {
+			if !a.isOver() {
+				body.Holds = append(body.Holds, a.ref.Load().Fence)
+			}
 		}
 		w.mu.Unlock()
 		var beaten wire.Beaten
@@ -390,9 +456,10 @@ func (w *worker) beat(ctx context.Context) {
 			continue // the next one follows
 		}
 		w.mu.Lock()
-		for _, e := range beaten.Ended {
-			if cancel := w.held[e.Fence]; cancel != nil {
-				cancel(ErrAttemptEnded)
+		for _, a := range w.held {
+			fence := a.ref.Load().Fence
+			if slices.ContainsFunc(beaten.Ended, func(e wire.Ended) bool { return e.Fence == fence }) {
+				a.cancel(ErrAttemptEnded)
 			}
 		}
 		w.mu.Unlock()
@@ -401,10 +468,13 @@ func (w *worker) beat(ctx context.Context) {
 
 // Progress reports how far a task is, from its handler. v becomes JSON of at most 16 KiB.
 func (c *Client) Progress(ctx context.Context, t WorkTask, v any) error {
+	if t.attempt == nil {
+		return errors.New("client: the task must be one that Work has given to its handler")
+	}
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	report := wire.ReportProgress{AttemptRef: t.ref(), Progress: text}
+	report := wire.ReportProgress{AttemptRef: *t.attempt.ref.Load(), Progress: text}
 	return c.do(ctx, http.MethodPost, "/v1/work:progress", report, &wire.Outcome{})
 }

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const kind = "coupon.print", slots = 4, session = randomBytes(16).toString("hex");
 const { TASKLEDGER_URL: url, TASKLEDGER_TOKEN: token } = process.env;
-const held = new Map(); // for each fence, an AbortController that is aborted when the attempt is over
+const held = new Set(); // tasks at work, each with over, an AbortController that is aborted when the attempt is over
 const stopping = new AbortController(), ended = new AbortController();
 let beatEvery = 10, beats, refusal, wake = () => {};
 
@@ -48,35 +48,49 @@ async function call(verb, body, over) {
 }
 
 const attemptOf = ({ kind, biz_id, attempt, fence }) => ({ kind, biz_id, attempt, fence });
+const offerOf = (task) => JSON.stringify([task.kind, task.biz_id, task.version, task.available_at]);
 
-async function attempt(task, over) {
-  const end = (verb, body) => call(`:${verb}`, { ...attemptOf(task), ...body }, over);
+async function end(verb, task, body) {
+  for (;;) {
+    const { fence } = task;
+    try {
+      return await call(`:${verb}`, { ...attemptOf(task), ...body }, task.over.signal);
+    } catch (error) {
+      if (error.code !== "attempt_ended") throw error;
+      if (task.fence === fence) return; // otherwise it was given again meanwhile, under this fence
+    }
+  }
+}
+
+async function attempt(task) {
+  const over = task.over.signal;
   const { verb, body } = await work(task, over).then(
     (result) => ({ verb: "finish", body: { result } }),
     (e) => (e instanceof Outcome ? e : { verb: "fail", body: { error: e.message || "failed", error_type: e.name } }),
   );
   if (over.aborted) return;
-  await end(verb, body).catch((error) => {
-    if ([400, 413].includes(error.status)) return end("fail", { error: `${verb} was refused: ${error.message}` });
-    if (error.code !== "attempt_ended") throw error;
+  await end(verb, task, body).catch((error) => {
+    if (![400, 413].includes(error.status)) throw error;
+    return end("fail", task, { error: `${verb} was refused: ${error.message}` });
   });
 }
 
 function begin(task) {
-  if (held.has(task.fence)) return; // it is at work, and was given again
-  const over = new AbortController();
-  held.set(task.fence, over);
-  attempt(task, over.signal).catch((error) => {
-    if (!over.signal.aborted) stop(error);
-  }).finally(() => { held.delete(task.fence); wake(); });
+  const same = [...held].find((t) => offerOf(t) === offerOf(task) && !t.over.signal.aborted);
+  if (same) return Object.assign(same, task); // it is at work, and was given again, perhaps under a newer fence
+  task.over = new AbortController();
+  held.add(task);
+  attempt(task).catch((error) => {
+    if (!task.over.signal.aborted) stop(error);
+  }).finally(() => { held.delete(task); wake(); });
 }
 
 async function beat() {
   for (;;) {
     await sleep(1000 * beatEvery, undefined, { signal: ended.signal });
     if (held.size === 0) continue;
-    const answer = await call(":heartbeat", { session, holds: [...held.keys()] }, ended.signal);
-    for (const { fence } of answer.ended) held.get(fence)?.abort();
+    const answer = await call(":heartbeat", { session, holds: [...held].map((t) => t.fence) }, ended.signal);
+    for (const task of held) if (answer.ended.some((e) => e.fence === task.fence)) task.over.abort();
   }
 }
 
@@ -92,6 +106,7 @@ async function ask() {
     received = answer.batch;
     beatEvery = answer.heartbeat_every;
     beats ??= beat().catch((error) => ended.signal.aborted || stop(error));
+    for (const { detail } of answer.unknown_kinds ?? []) console.warn(detail);
     answer.tasks.forEach(begin);
   }
 }
@@ -105,8 +120,8 @@ function stop(error) {
 for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => stop()); // a second one ends the process
 await ask().catch((error) => stopping.signal.aborted || stop(error));
 for (let n = 0; held.size > 0 && n < 100; n++) await sleep(100);
-const holds = [...held.keys()];
-for (const over of held.values()) over.abort();
+const holds = [...held].map((task) => task.fence);
+for (const { over } of held) over.abort();
 for (const body of holds.length > 0 ? [{ session, holds }, { session }] : [{ session }]) {
   await call(":release", body, AbortSignal.timeout(5000)).catch(stop);
 }

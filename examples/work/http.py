@@ -9,7 +9,7 @@ KIND, ME = "coupon.print", socket.gethostname()
 SLOTS, SESSION = 4, secrets.token_hex(16)
 URL, HEADERS = os.environ["TASKLEDGER_URL"] + "/v1/work", {
     "Authorization": "Bearer " + os.environ["TASKLEDGER_TOKEN"], "Content-Type": "application/json"}
-held, changed, refusals = {}, threading.Condition(), []  # held: for each fence, an event that is set if it is over
+held, changed, refusals = [], threading.Condition(), []  # held: tasks at work, each with its event "over"
 beat_every, stopped = 10, threading.Event()
 
 class Outcome(Exception):
@@ -47,42 +47,56 @@ def call(verb, over, **body):
         over.wait(wait)
     raise Over
 
+def offer_of(task):
+    return [task[name] for name in ("kind", "biz_id", "version", "available_at")]
+
 def attempt_of(task):
     return {name: task[name] for name in ("kind", "biz_id", "attempt", "fence")}
 
-def attempt(task, over):
+def end(verb, task, **body):
+    while True:
+        sent = attempt_of(task)
+        try:
+            return call(":" + verb, task["over"], **sent, **body)
+        except Refused as refused:
+            if refused.args[1]["code"] != "attempt_ended":
+                raise
+            if task["fence"] == sent["fence"]:  # otherwise it was given again meanwhile, under this fence
+                return
+
+def attempt(task):
     try:
         try:
-            verb, body = "finish", {"result": work(task, over)}
+            verb, body = "finish", {"result": work(task, task["over"])}
         except Outcome as outcome:
             verb, body = outcome.verb, outcome.body
         except Exception as error:
             verb, body = "fail", {"error": str(error) or "failed", "error_type": type(error).__name__}
         try:
-            call(":" + verb, over, **attempt_of(task), **body)
+            end(verb, task, **body)
         except Refused as refused:
-            if refused.args[0] in (400, 413):
-                call(":fail", over, **attempt_of(task), error=f"{verb} was refused: {refused}")
-            elif refused.args[1]["code"] != "attempt_ended":
+            if refused.args[0] not in (400, 413):
                 raise
+            end("fail", task, error=f"{verb} was refused: {refused}")
     except Over:
         pass
     except Refused as refused:  # another call would be refused too
         refusals.append(refused)
         os.kill(os.getpid(), signal.SIGTERM)
     with changed:
-        held.pop(task["fence"], None)
+        held.remove(task)
         changed.notify_all()
 
 def beat():
     while not stopped.wait(beat_every):
-        fences = list(held)
+        fences = [task["fence"] for task in list(held)]
         try:
             ended = call(":heartbeat", stopped, session=SESSION, holds=fences)["ended"] if fences else []
         except (Over, Refused):
             continue
-        for over in [held[e["fence"]] for e in ended if e["fence"] in held]:
-            over.set()
+        for task in list(held):
+            if any(e["fence"] == task["fence"] for e in ended):
+                task["over"].set()
 
 def ask():
     global beat_every
@@ -94,10 +108,15 @@ def ask():
         received, beat_every = answer["batch"], answer["heartbeat_every"]
         if not beats.ident:
             beats.start()
+        for unknown in answer.get("unknown_kinds", []):
+            print(unknown["detail"], file=sys.stderr)
         for task in answer["tasks"]:
-            if task["fence"] not in held:  # otherwise it is at work, and was given again
-                over = held[task["fence"]] = threading.Event()
-                threading.Thread(target=attempt, args=(task, over), daemon=True).start()
+            same = [t for t in list(held) if offer_of(t) == offer_of(task) and not t["over"].is_set()]
+            if same:  # it is at work, and was given again, perhaps under a newer fence
+                same[0].update(task)
+            else:
+                held.append(task | {"over": threading.Event()})
+                threading.Thread(target=attempt, args=held[-1:], daemon=True).start()
 
 def on_signals(handler):
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -114,9 +133,9 @@ except SystemExit:
 on_signals(signal.SIG_DFL)  # a second one ends the process
 with changed:
     changed.wait_for(lambda: not held, 10)
-fences = list(held)
-for over in list(held.values()):
-    over.set()
+fences = [task["fence"] for task in list(held)]
+for task in list(held):
+    task["over"].set()
 late = threading.Timer(5, stopped.set)
 late.start()
 try:

@@ -126,6 +126,8 @@ func (m mutant) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case m.mutation == "repeats no outcome" && err != nil && (call == ":finish" || call == ":fail"):
 		return text(http.StatusOK, `{"state": "succeeded", "tasks": [{"state": "succeeded"}]}`)
+	case m.mutation == "repeats no request" && err != nil && call == "":
+		return text(http.StatusBadRequest, `{}`)
 	case err != nil:
 		return answer, err
 	case m.mutation == "does not wait":
@@ -141,8 +143,16 @@ func (m mutant) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer, err
 	case m.mutation == "begins again" && call == "":
 		body, err := io.ReadAll(answer.Body)
-		fence := []byte(fmt.Sprintf(`"fence":"%d-`, time.Now().UnixNano()))
-		answer.Body = io.NopCloser(bytes.NewReader(bytes.ReplaceAll(body, []byte(`"fence":"`), fence)))
+		version := fmt.Appendf(nil, `"version":%d`, time.Now().UnixMicro()%1e9)
+		body = regexp.MustCompile(`"version":\d+`).ReplaceAll(body, version)
+		answer.Body = io.NopCloser(bytes.NewReader(body))
+		return answer, err
+	case m.mutation == "stops at a hint" && call == "":
+		body, err := io.ReadAll(answer.Body)
+		if bytes.Contains(body, []byte("unknown_kinds")) {
+			return text(http.StatusBadRequest, `{}`)
+		}
+		answer.Body = io.NopCloser(bytes.NewReader(body))
 		return answer, err
 	}
 	return answer, nil
@@ -233,7 +243,9 @@ func TestMutantsFail(t *testing.T) {
 		{mutation: "repeats a refusal", scenarios: "a refused result"},
 		{mutation: "repeats a refusal", scenarios: "an attempt that has ended"},
 		{mutation: "begins again", scenarios: "comes again"},
-		{mutation: "begins again", scenarios: "a lost answer with tasks"},
+		{mutation: "repeats no request", scenarios: "a lost answer with tasks"},
+		{mutation: "begins again", scenarios: "a newer fence"},
+		{mutation: "stops at a hint", scenarios: "a kind without tasks"},
 	} {
 		all.Go(func() {
 			for _, r := range check(t, test.mutation, test.scenarios, 3*time.Second) {

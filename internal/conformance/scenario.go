@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/wire"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // scenario is a test of a client.
@@ -27,6 +28,8 @@ var scenarios = []scenario{
 	{"progress", reports},
 	{"a lost answer with tasks", lostAnswer},
 	{"a task that comes again", duplicate},
+	{"a task under a newer fence", newerFence},
+	{"a kind without tasks", unknownKind},
 	{"a lost answer to an outcome", lostOutcome},
 	{"a server that is unavailable", unavailable},
 	{"an attempt that has ended", endedAttempt},
@@ -153,6 +156,76 @@ func duplicate(b *bench) {
 	if n := len(b.found("finish", "task")); n != 1 {
 		b.failf("the task was finished %d times", n)
 	}
+}
+
+// newerFence gives a task under another fence while its outcome is on the way.
+func newerFence(b *bench) {
+	for _, test := range []struct {
+		id      string
+		version ledger.Version // of the task when it comes again
+		answer  int            // to the first outcome
+		want    float64        // how often the handler has begun
+		fences  int            // under which outcomes were sent
+	}{
+		{id: "refused", version: 1, answer: http.StatusConflict, want: 1, fences: 2},
+		{id: "accepted", version: 1, answer: http.StatusOK, want: 1, fences: 1},
+		{id: "next", version: 3, answer: http.StatusOK, want: 2, fences: 2},
+	} {
+		b.mu.Lock()
+		b.busy["finish "+test.id] = true
+		b.mu.Unlock()
+		b.add(test.id, `{"do": "count"}`)
+		first := b.awaitCalls("finish", test.id, 1)[0]
+		b.mu.Lock()
+		t := b.given[first.fence]
+		t.Version, t.Attempt = test.version, 2
+		b.addTask(t)
+		newer := b.queue[len(b.queue)-1].Fence
+		b.mu.Unlock()
+		b.await("a heartbeat names the newer fence", func() bool {
+			return slices.ContainsFunc(b.found("heartbeat", ""), func(c call) bool {
+				return slices.Contains(c.holds, newer)
+			})
+		})
+		b.mu.Lock()
+		b.answers["finish "+test.id] = []reply{{status: test.answer, code: "attempt_ended"}}
+		delete(b.busy, "finish "+test.id)
+		b.mu.Unlock()
+		b.await("the last outcome is sent", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.answers["finish "+test.id]) == 0
+		})
+		b.add("after-"+test.id, `{"do": "return", "value": 1}`)
+		b.result("after-" + test.id)
+		time.Sleep(300 * time.Millisecond)
+		fences, begun := map[string]bool{}, 0.0
+		for _, c := range b.found("finish", test.id) {
+			var sent struct {
+				Result float64 `json:"result"`
+			}
+			if err := json.Unmarshal(c.body, &sent); err != nil {
+				b.stop("%s: %v", c.body, err)
+			}
+			fences[c.fence], begun = true, max(begun, sent.Result)
+		}
+		if begun != test.want || len(fences) != test.fences {
+			b.failf("%s: the handler has begun %v times, want %v; outcomes under %d fences, want %d",
+				test.id, begun, test.want, len(fences), test.fences)
+		}
+	}
+}
+
+// unknownKind gives the client a hint that its kind never had a task, which it may not know.
+func unknownKind(b *bench) {
+	b.await("a request for tasks", func() bool { return len(b.found("ask", "")) > 0 })
+	b.mu.Lock()
+	b.hints = true
+	b.wakeUp()
+	b.mu.Unlock()
+	b.await("the answer with the hint", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.hints })
+	b.add("first", `{"do": "return", "value": 1}`)
+	b.result("first")
 }
 
 func lostOutcome(b *bench) {

@@ -41,6 +41,8 @@ type server struct {
 	ended   map[string]string  // reasons of attempts that are over, by fence
 	dropped int                // next answers with tasks to be lost
 	again   bool               // the next answer repeats the tasks at work
+	hints   bool               // the next answer has no tasks, and a hint
+	busy    map[string]bool    // calls that get 503, by call and biz_id
 	refuses bool               // with 401
 	killed  string             // session of a killed process, whose requests may still arrive
 }
@@ -67,6 +69,7 @@ func newServer() *server {
 	s := &server{
 		given: map[string]wire.Task{}, held: map[string]int{}, batches: map[string]int{},
 		asking: map[string]int{}, wake: make(chan struct{}), answers: map[string][]reply{}, ended: map[string]string{},
+		busy: map[string]bool{},
 	}
 	s.http = httptest.NewServer(s)
 	return s
@@ -97,6 +100,11 @@ func (s *server) addTask(t wire.Task) {
 	}
 	t.Fence = regexp.MustCompile(`[^A-Za-z0-9-]`).ReplaceAllString(t.Fence, "x")
 	s.queue = append(s.queue, t)
+	s.wakeUp()
+}
+
+// wakeUp ends the wait of calls for tasks. The server is locked.
+func (s *server) wakeUp() {
 	close(s.wake)
 	s.wake = make(chan struct{})
 }
@@ -229,6 +237,9 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, text json.RawMessag
 			s.mu.Unlock()
 			return
 		}
+		if s.hints {
+			break
+		}
 		if len(s.queue) > 0 {
 			n := min(len(s.queue), body.Limit)
 			tasks = append(tasks, s.queue[:n]...)
@@ -250,6 +261,11 @@ func (s *server) ask(w http.ResponseWriter, r *http.Request, text json.RawMessag
 		Tasks: tasks}
 	if tasks == nil {
 		answer.Tasks = []wire.Task{}
+		if s.hints {
+			answer.UnknownKinds = []wire.UnknownKind{{Kind: kind, Similar: []ledger.Kind{"conformance.tasks"},
+				Detail: "no task of kind conformance.task has been enqueued yet; did you mean conformance.tasks?"}}
+		}
+		s.hints = false
 	} else {
 		s.batches[body.Session]++
 		answer.Batch = batchOf(s.batches[body.Session])
@@ -332,6 +348,9 @@ func (s *server) note(name string, ref wire.AttemptRef, text json.RawMessage) re
 		return reply{status: http.StatusOK}
 	}
 	key := name + " " + string(ref.BizID)
+	if s.busy[key] {
+		return reply{status: http.StatusServiceUnavailable, code: "unavailable"}
+	}
 	if next := s.answers[key]; len(next) > 0 {
 		s.answers[key] = next[1:]
 		return next[0]

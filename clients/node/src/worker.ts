@@ -33,12 +33,20 @@ export interface WorkerOptions<C = undefined> {
   fetch?: typeof fetch;
 }
 
+interface Asked {
+  batch: string;
+  heartbeat_every: number;
+  tasks: WireTask[];
+  unknown_kinds?: { kind: string; detail: string }[];
+}
+
 export type Handler<Args, C> = (job: Job<Args>, connection: C) => unknown;
 
 /** A task at work. over aborts when its outcome is not reported any more. */
 interface Attempt {
   job: Job;
-  fence: string;
+  key: string;
+  given: WireTask; // as the server gave it last
   over: Abort;
   done: Promise<void>;
 }
@@ -54,6 +62,7 @@ export class Worker<C = undefined> {
   private readonly api: Api;
   private readonly exactly: Exactly<C> | undefined;
   private readonly work = new Map<string, Attempt>();
+  private readonly warned = new Set<string>();
   private running = 0; // handlers: the outcomes of the others are on their way
   private readonly stopping = new AbortController();
   private readonly ended = new AbortController();
@@ -136,7 +145,7 @@ export class Worker<C = undefined> {
         await new Promise<void>((resolve) => { this.wake = resolve; });
         continue;
       }
-      const answer = await this.api.repeat<{ batch: string; heartbeat_every: number; tasks: WireTask[] }>("/v1/work", {
+      const answer = await this.api.repeat<Asked>("/v1/work", {
         body: {
           worker: this.name, session: this.session, kinds: [...this.handlers.keys()], guarantee: this.guarantee,
           limit: Math.min(free, 100), wait, received, timeout: this.options.timeout ?? 900, protocol: "1.0",
@@ -146,13 +155,21 @@ export class Worker<C = undefined> {
       received = answer.batch;
       this.every = answer.heartbeat_every;
       this.beats ??= this.heartbeats();
+      for (const { kind, detail } of answer.unknown_kinds ?? []) {
+        if (!this.warned.has(kind)) log("warn", detail);
+        this.warned.add(kind);
+      }
       for (const task of answer.tasks) this.begin(task);
     }
   }
 
   private begin(task: WireTask): void {
-    const fence = task.fence ?? `${task.kind}/${task.biz_id}/${task.version}`;
-    if (this.work.has(fence)) return; // given again
+    let key = `${task.version} ${task.available_at} ${task.kind}/${task.biz_id}`;
+    for (let same; (same = this.work.get(key)); key += "/") {
+      if (same.over.aborted) continue; // its handler may still run
+      same.given = task; // again, perhaps by another process of serve
+      return;
+    }
     let last = 0;
     const job: Job = new Job(task, this.exactly ? undefined : async (value) => {
       if (job.over.aborted) throw job.over.reason;
@@ -160,8 +177,8 @@ export class Worker<C = undefined> {
       last = Date.now();
       await this.progress(attempt, value);
     });
-    const attempt: Attempt = { job, fence, over: new Abort(), done: Promise.resolve() };
-    this.work.set(fence, attempt);
+    const attempt: Attempt = { job, key, given: task, over: new Abort(), done: Promise.resolve() };
+    this.work.set(key, attempt);
     this.running++;
     attempt.done = this.perform(attempt);
   }
@@ -172,7 +189,7 @@ export class Worker<C = undefined> {
     } catch (error) {
       if (!attempt.over.aborted) this.fail(error);
     } finally {
-      this.work.delete(attempt.fence);
+      this.work.delete(attempt.key);
       this.wake();
     }
   }
@@ -205,25 +222,30 @@ export class Worker<C = undefined> {
     }
   }
 
-  /** Reports an outcome until the server has answered, or the attempt is over. */
-  private async end({ job, fence, over }: Attempt, verb: string, body: object): Promise<void> {
-    if (over.aborted) return;
-    const whole = { ...attemptOf(job, fence), ...body };
-    try {
-      if (verb === "finish") await this.finishes.send(whole, over);
-      else await this.api.repeat(`/v1/work:${verb}`, { body: whole, signal: over.signal });
-    } catch (error) {
-      if (!(error instanceof Problem) || error.code !== "attempt_ended") throw error;
-      job.log.warn("the outcome is not recorded", { error });
+  /** Reports an outcome until the server has answered, or the attempt is over: under a newer fence if there is one. */
+  private async end(attempt: Attempt, verb: string, body: object): Promise<void> {
+    const { job, over } = attempt;
+    for (let fence; !over.aborted && fence !== attempt.given.fence; ) {
+      fence = attempt.given.fence;
+      const whole = { ...attemptOf(attempt), ...body };
+      try {
+        if (verb === "finish") await this.finishes.send(whole, over);
+        else await this.api.repeat(`/v1/work:${verb}`, { body: whole, signal: over.signal });
+        return;
+      } catch (error) {
+        if (!(error instanceof Problem) || error.code !== "attempt_ended") throw error;
+        if (fence === attempt.given.fence) job.log.warn("the outcome is not recorded", { error });
+      }
     }
   }
 
   private async progress(attempt: Attempt, progress: unknown): Promise<void> {
-    const { job, fence } = attempt;
+    const { job, given } = attempt;
     try {
-      await this.api.once("/v1/work:progress", { body: { ...attemptOf(job, fence), progress } });
+      await this.api.once("/v1/work:progress", { body: { ...attemptOf(attempt), progress } });
     } catch (error) {
       if (!(error instanceof Problem)) return job.log.info("progress is not recorded", { error });
+      if (given.fence !== attempt.given.fence) return; // the next report is of the newer one
       if (error.code === "attempt_ended") drop(attempt, "fenced");
       if (job.over.aborted) throw job.over.reason;
       if (!error.isTemporary) throw error;
@@ -244,13 +266,13 @@ export class Worker<C = undefined> {
 
   private async beat(signal: AbortSignal): Promise<void> {
     if (this.exactly) return this.exactly.keep(signal);
-    const holds = [...this.work.values()].filter((a) => !a.over.aborted).map((a) => a.fence);
+    const holds = [...this.work.values()].filter((a) => !a.over.aborted).map((a) => a.given.fence);
     if (holds.length === 0) return;
     const answer = await this.api.repeat<{ heartbeat_every: number; ended: { fence: string; reason: string }[] }>(
       "/v1/work:heartbeat", { body: { session: this.session, holds }, signal, timeout: 10 });
     this.every = answer.heartbeat_every;
     for (const { fence, reason } of answer.ended) {
-      const attempt = this.work.get(fence);
+      const attempt = [...this.work.values()].find((a) => a.given.fence === fence);
       attempt?.job.log.warn(`the attempt is over: ${reason}`);
       if (attempt) drop(attempt, reason);
     }
@@ -264,7 +286,7 @@ export class Worker<C = undefined> {
     }
     await within(this.shutdownTimeout, idle());
     const left = [...this.work.values()];
-    const holds = left.filter((a) => !a.over.aborted).map((a) => a.fence);
+    const holds = left.filter((a) => !a.over.aborted).map((a) => a.given.fence);
     for (const attempt of left) {
       attempt.job.log.warn("the attempt is over: shutdown");
       drop(attempt, "shutdown");
@@ -285,8 +307,8 @@ export class Worker<C = undefined> {
   }
 }
 
-function attemptOf(job: Job, fence: string) {
-  return { kind: job.kind, biz_id: job.bizId, attempt: job.attempt, fence };
+function attemptOf({ given: { kind, biz_id, attempt, fence } }: Attempt) {
+  return { kind, biz_id, attempt, fence };
 }
 
 function drop({ job, over }: Attempt, reason: string): void {

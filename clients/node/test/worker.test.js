@@ -56,6 +56,23 @@ test("failures", async () => {
   assert.equal((await history(kind, "snooze")).includes("failed"), false);
 });
 
+test("a kind that never had a task is logged once", async () => {
+  const kind = newKind();
+  await client.enqueue(kind, "A");
+  const records = [];
+  setLogger((record) => records.push(record));
+  const worker = newWorker({ wait: 0.1 }).handle(kind, () => {}).handle(`${kind}x`, (job) => job.kind);
+  await running(worker, async () => {
+    await until("a warning", () => records.length);
+    await sleep(500);
+    await client.enqueue(`${kind}x`, "A");
+    assert.equal(await client.wait(`${kind}x`, "A", { timeout: 120 }), `${kind}x`);
+  });
+  setLogger(() => {});
+  const message = `no task of kind ${kind}x has been enqueued yet; did you mean ${kind}?`;
+  assert.deepEqual(records, [{ level: "warn", message }]);
+});
+
 test("odd errors fail their tasks, and not the worker", async () => {
   const kind = newKind();
   const odd = {
@@ -190,6 +207,6 @@ test("log and trace", async () => {
     assert.equal(await wait(kind, "A"), trace);
     assert.equal(await wait(kind, "child"), trace);
   });
-  const { level, message, kind: of, bizId, attempt } = records[0];
+  const { level, message, kind: of, bizId, attempt } = records.find((record) => record.message === "careful");
   assert.deepEqual([level, message, of, bizId, attempt], ["warn", "careful", kind, "A", 1]);
 });

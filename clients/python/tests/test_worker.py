@@ -78,6 +78,21 @@ class TestWorker(Case):
         self.assertIn("snoozed", self.history("snooze"))
         self.assertNotIn("failed", self.history("snooze"))
 
+    def test_kind_that_never_had_a_task_is_logged_once(self) -> None:
+        self.client.enqueue(self.kind, "A")
+        worker = self.worker(wait=0.1)
+        other = self.kind + "x"
+        for kind in (self.kind, other):
+            worker.handle(kind)(lambda job: job.kind)
+        with self.assertLogs("taskledger", logging.WARNING) as logs:
+            with self.running(worker):
+                until("a warning", lambda: logs.records)
+                time.sleep(0.5)
+                self.client.enqueue(other, "A")
+                self.assertEqual(self.client.wait(other, "A", PATIENCE), other)
+        self.assertEqual([record.getMessage() for record in logs.records],
+                         [f"no task of kind {other} has been enqueued yet; did you mean {self.kind}?"])
+
     def test_odd_errors_fail_their_tasks(self) -> None:
         class Odd(Exception):
             def __str__(self) -> str:

@@ -41,7 +41,8 @@ class Attempt:
     """A task at work."""
 
     job: Job
-    fence: str
+    key: str  # of Worker._work
+    given: dict[str, Any]  # the task as the server gave it last
     is_over: threading.Event = field(default_factory=threading.Event)  # its outcome is not reported any more
     cancel_coroutine: Callable[[], object] | None = None
     began: float = 0.0
@@ -56,8 +57,12 @@ class Attempt:
         self.cancel(reason)
 
     def body(self, **members: Any) -> dict[str, Any]:
-        job = self.job
-        return {"kind": job.kind, "biz_id": job.biz_id, "attempt": job.attempt, "fence": self.fence, **members}
+        given = self.given
+        return {name: given[name] for name in ("kind", "biz_id", "attempt", "fence")} | members
+
+    @property
+    def fence(self) -> str:
+        return str(self.given.get("fence", self.key))
 
 
 class Worker:
@@ -86,7 +91,7 @@ class Worker:
         self._api = Api(url, token, tls=tls)
         self._poll = Exchange(self._api)
         self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
-        self._work: dict[str, Attempt] = {}  # by fence
+        self._work: dict[str, Attempt] = {}  # by key
         self._running = 0  # handlers: the outcomes of the others are on their way
         self._changed = threading.Condition()
         self._stopping, self._answered, self._ended = threading.Event(), threading.Event(), threading.Event()
@@ -183,7 +188,7 @@ class Worker:
         self.stop()
 
     def _ask(self) -> None:
-        received = ""
+        received, warned = "", set[str]()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._free() > 0 or self._stopping.is_set())
@@ -197,6 +202,10 @@ class Worker:
             }, pause=self._stopping.wait, timeout=self.wait + 15, exchange=self._poll)
             received, self._every = answer["batch"], float(answer["heartbeat_every"])
             self._answered.set()
+            for unknown in answer.get("unknown_kinds", ()):
+                if unknown["kind"] not in warned:
+                    log.warning("%s", unknown["detail"])
+                warned.add(unknown["kind"])
             for task in answer["tasks"]:
                 self._begin(task)
 
@@ -204,14 +213,17 @@ class Worker:
         return min(self.slots - self._running, 4 * self.slots - len(self._work))
 
     def _begin(self, task: dict[str, Any]) -> None:
-        attempt = Attempt(Job.of(task), task.get("fence") or f"{task['kind']}/{task['biz_id']}/{task['version']}")
+        key = f"{task['version']} {task['available_at']} {task['kind']}/{task['biz_id']}"
+        with self._changed:
+            while (same := self._work.get(key)) is not None:
+                if not same.is_over.is_set():
+                    same.given = task  # again, perhaps by another process of serve
+                    return
+                key += "/"  # its handler may still run
+            attempt = self._work[key] = Attempt(Job.of(task), key, task)
+            self._running += 1
         if self._exactly is None:
             attempt.job.report = functools.partial(self._progress, attempt, [0.0])
-        with self._changed:
-            if attempt.fence in self._work:
-                return  # given again
-            self._work[attempt.fence] = attempt
-            self._running += 1
         self._queue.put(attempt)
 
     def _slot(self) -> None:
@@ -229,7 +241,7 @@ class Worker:
             with self._changed:
                 self._running -= 1
                 if not is_finished:
-                    self._work.pop(attempt.fence, None)
+                    self._work.pop(attempt.key, None)
                 self._changed.notify_all()
 
     def invoke(self, attempt: Attempt, *arguments: Any) -> Outcome:
@@ -279,48 +291,58 @@ class Worker:
         """Report an outcome until the server has answered, or the attempt is over. A success goes on its way: True."""
         if attempt.is_over.is_set():
             return False
+        body = attempt.body(**outcome.body)
         if outcome.verb == "finish":
-            self._finishes.add(attempt.body(**outcome.body), functools.partial(self._finished, attempt))
+            self._finishes.add(body, functools.partial(self._finished, attempt, outcome, body["fence"]))
             return True
         try:
-            self._api.repeat("POST", "/v1/work:" + outcome.verb, attempt.body(**outcome.body),
-                             pause=attempt.is_over.wait)
+            self._api.repeat("POST", "/v1/work:" + outcome.verb, body, pause=attempt.is_over.wait)
         except Problem as problem:
-            self._refused(attempt, outcome.verb, problem)
+            return self._refused(attempt, outcome, body["fence"], problem)
         return False
 
-    def _finished(self, attempt: Attempt, error: Exception | None) -> None:
+    def _finished(self, attempt: Attempt, outcome: Outcome, fence: str, error: Exception | None) -> None:
         """End an attempt whose success the server has answered."""
+        is_finished = False
         try:
             if isinstance(error, Problem) and not attempt.is_over.is_set():
-                self._refused(attempt, "finish", error)
+                is_finished = self._refused(attempt, outcome, fence, error)
         except Ended:
             pass
         except BaseException as failure:
             self._fail(failure)
         with self._changed:
-            self._work.pop(attempt.fence, None)
+            if not is_finished:
+                self._work.pop(attempt.key, None)
             self._changed.notify_all()
 
-    def _refused(self, attempt: Attempt, verb: str, problem: Problem) -> None:
+    def _refused(self, attempt: Attempt, outcome: Outcome, fence: str, problem: Problem) -> bool:
+        """Report what is left to report after a refusal, like _report."""
+        if problem.code == "attempt_ended" and fence != attempt.fence:
+            return self._report(attempt, outcome)  # under the newer fence
         if problem.code == "attempt_ended":
             attempt.job.log.warning("the outcome is not recorded: %s", problem)
-        elif problem.status in (400, 413) and verb != "fail":
+        elif problem.status in (400, 413) and outcome.verb != "fail":
             attempt.job.log.warning("the server refuses the outcome: %s", problem)
-            self._report(attempt, Outcome("fail", {"error": f"{verb} was refused: {problem}", "error_type": "Problem"}))
+            error = f"{outcome.verb} was refused: {problem}"
+            self._report(attempt, Outcome("fail", {"error": error, "error_type": "Problem"}))
         else:
             raise problem
+        return False
 
     def _progress(self, attempt: Attempt, last: list[float], value: Any) -> None:
         attempt.job.check()
         if last[0] and time.monotonic() - last[0] < 1:
             return  # the server would not record it
         last[0] = time.monotonic()
+        body = attempt.body(progress=value)
         try:
-            self._api.once("POST", "/v1/work:progress", attempt.body(progress=value))
+            self._api.once("POST", "/v1/work:progress", body)
         except NoAnswer as error:
             attempt.job.log.debug("progress is not recorded: %s", error)
         except Problem as problem:
+            if body["fence"] != attempt.fence:
+                return  # the next report is of the newer attempt
             if problem.code == "attempt_ended":
                 attempt.drop("fenced")
                 attempt.job.check()
@@ -350,9 +372,10 @@ class Worker:
                                       pause=self._ended.wait, timeout=10.0)
             self._every = float(answer["heartbeat_every"])
             for ended in answer["ended"]:
-                if ended["fence"] in holds:
-                    holds[ended["fence"]].job.log.warning("the attempt is over: %s", ended["reason"])
-                    holds[ended["fence"]].drop(ended["reason"])
+                over = holds.get(ended["fence"])
+                if over is not None and over.fence == ended["fence"]:  # otherwise it was given again
+                    over.job.log.warning("the attempt is over: %s", ended["reason"])
+                    over.drop(ended["reason"])
 
     def _shut_down(self) -> None:
         if self._work:
