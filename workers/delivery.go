@@ -31,17 +31,18 @@ type delivery struct {
 	ended    chan struct{}      // closed when the outcome is recorded or cannot be; the fields after it are set
 
 	// Guarded by the mutex of the pool.
-	waits   *list.Element  // in the kind's list, until it is given
-	session *remoteSession // nil until it is given
-	fence   string         // constant once it is given
-	timeout time.Duration  // of the attempt, once it is given
-	again   bool           // it was in an answer before
-	expires time.Time      // it is lost then
-	isRead  bool           // the session's worker has it
-	isMoved bool           // it goes on without this process, see handOver
-	isOver  bool           // the handler returns, or will at once
-	outcome remoteOutcome  // of the worker, if isOver is set by it
-	reason  remote.End     // why it is over without an outcome of the worker; "": it has one
+	waits    *list.Element  // in the kind's list, until it is given
+	session  *remoteSession // nil until it is given
+	fence    string         // constant once it is given
+	timeout  time.Duration  // of the attempt, once it is given
+	again    bool           // it was in an answer before
+	expires  time.Time      // it is lost then
+	isRead   bool           // the session's worker has it
+	outlives bool           // another process reports it, so that it may go on without this one
+	isMoved  bool           // it goes on without this process, see handOver
+	isOver   bool           // the handler returns, or will at once
+	outcome  remoteOutcome  // of the worker, if isOver is set by it
+	reason   remote.End     // why it is over without an outcome of the worker; "": it has one
 
 	// Constant after ended is closed.
 	end attempt.End

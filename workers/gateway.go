@@ -281,7 +281,7 @@ func (g *gateway) Progress(ctx context.Context, caller string, a remote.AttemptR
 func (g *gateway) Heartbeat(ctx context.Context, caller, session string, fences []string) []remote.Ended {
 	var ended []remote.Ended
 	if p := g.existing(caller); p != nil {
-		ended, fences = p.heartbeat(session, fences)
+		ended, fences = p.heartbeat(session, fences, true)
 	}
 	return append(ended, g.holdElsewhere(ctx, caller, session, fences)...)
 }
@@ -293,7 +293,7 @@ func (g *gateway) Live(caller, session string, fences []string) []string {
 	if p == nil {
 		return nil
 	}
-	_, _ = p.heartbeat(session, fences)
+	_, _ = p.heartbeat(session, fences, false)
 	return p.live(session, fences)
 }
 

@@ -104,13 +104,13 @@ func (p *gatewayPool) handOver() {
 	}
 }
 
-// leaving returns the attempts of sessions that outlive this process.
+// leaving returns the attempts that may outlive this process.
 func (p *gatewayPool) leaving() map[string][]*delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := make(map[string][]*delivery)
 	for _, d := range p.fences {
-		if !d.isOver && !d.session.isHere && d.kind.guarantee != ExactlyOnce {
+		if !d.isOver && (!d.session.isHere || d.outlives) && d.kind.guarantee != ExactlyOnce {
 			all[d.session.id] = append(all[d.session.id], d)
 		}
 	}

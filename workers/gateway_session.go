@@ -25,8 +25,10 @@ type remoteBatch struct {
 }
 
 // heartbeat renews the tasks of a session. It returns finished ones, and the fences of tasks that it does not
-// have.
-func (p *gatewayPool) heartbeat(session string, fences []string) (ended []remote.Ended, unknown []string) {
+// have. isRemote: the heartbeat comes from another process.
+func (p *gatewayPool) heartbeat(
+	session string, fences []string, isRemote bool,
+) (ended []remote.Ended, unknown []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -44,7 +46,7 @@ func (p *gatewayPool) heartbeat(session string, fences []string) (ended []remote
 		case d.session.id != session:
 			ended = append(ended, remote.Ended{Fence: f, Reason: remote.Unknown})
 		case !d.isOver:
-			d.expires, d.isRead = now.Add(p.term()), true
+			d.expires, d.isRead, d.outlives = now.Add(p.term()), true, d.outlives || isRemote
 		case d.reason == remote.Fenced && d.kind.guarantee != ExactlyOnce: // see noteEnd
 			unknown = append(unknown, f)
 		case d.reason != "":

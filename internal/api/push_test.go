@@ -174,6 +174,56 @@ func TestPushAcceptedForTooLong(t *testing.T) {
 	}
 }
 
+// A task that its server has accepted with 202, and reports by heartbeats, outlives the process that has sent it.
+func TestPushAcceptedOutlivesItsProcess(t *testing.T) {
+	t.Parallel()
+	first, there := serveTwice(t, 30*time.Second)
+	_, secret, err := api.CreateToken(t.Context(), first.db, api.TokenOptions{Name: "push", Role: api.Worker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.tokens["push"], there.tokens["push"] = secret, secret
+	type accepted struct {
+		wire.AttemptRef
+		Session string `json:"session"`
+	}
+	tasks := make(chan accepted, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m struct{ Data accepted }
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(http.StatusAccepted)
+		tasks <- m.Data
+	}))
+	t.Cleanup(server.Close)
+	first.pushTo("a.pushed", server.URL, nil)
+	first.enqueue("a.pushed/reported", `1`)
+	reported := <-tasks
+	first.enqueue("a.pushed/silent", `1`)
+	silent := <-tasks
+	for _, key := range []string{"a.pushed/reported", "a.pushed/silent"} {
+		first.awaitStart(key)
+	}
+	for _, s := range []*workServer{first, there} {
+		body := wire.Heartbeat{Session: reported.Session, Holds: []string{reported.Fence}}
+		a := s.post("push", "/v1/work:heartbeat", body)
+		if beaten := decode[wire.Beaten](s.server, a, http.StatusOK); len(beaten.Ended) > 0 {
+			t.Errorf("%+v", beaten)
+		}
+		first.work.Drain()
+	}
+	for _, test := range []struct {
+		accepted
+		status int
+	}{{reported, http.StatusOK}, {silent, http.StatusConflict}} {
+		a := there.post("push", "/v1/work:finish", wire.Finish{AttemptRef: test.AttemptRef})
+		if a.status != test.status {
+			t.Errorf("%s: %d %s, want %d", test.BizID, a.status, a.body, test.status)
+		}
+	}
+}
+
 // A server that does not answer in time has failed.
 func TestPushWithoutAnAnswer(t *testing.T) {
 	t.Parallel()

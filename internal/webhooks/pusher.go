@@ -42,12 +42,14 @@ type PusherConfig struct {
 
 // Pusher sends tasks to HTTP servers, each as a signed request:
 //
-//	{"type": "KIND", "timestamp": ..., "data": {"kind", "biz_id", "attempt", "version", "fence", "args", "finish_by"}}
+//	{"type": "KIND", "timestamp": ...,
+//	 "data": {"kind", "biz_id", "attempt", "version", "fence", "session", "args", "finish_by"}}
 //
 // Any 2xx answer but 202 ends the attempt as a success, with the body as result if it is JSON of at most 256 KiB and
 // 512 levels. With 202 the attempt goes on until the server ends it by the calls of docs/work-over-http.md, with a
-// token named [Push].Caller. Another answer, or no whole one in time, is a failure; Retry-After delays the retry and
-// never shortens it. 410 Gone also pauses the kind, until an operator resumes it.
+// token named [Push].Caller; its heartbeats keep the attempt if this process ends. Another answer, or no whole one in
+// time, is a failure; Retry-After delays the retry and never shortens it. 410 Gone also pauses the kind, until an
+// operator resumes it.
 //
 // The webhook-id is the same for each attempt of a run of a task.
 type Pusher struct {
@@ -275,6 +277,7 @@ type pushed struct {
 	Attempt  ledger.Attempt  `json:"attempt"`
 	Version  ledger.Version  `json:"version"`
 	Fence    string          `json:"fence"`
+	Session  string          `json:"session"` // for heartbeats
 	Args     json.RawMessage `json:"args,omitempty"`
 	Base64   string          `json:"args_base64,omitempty"`
 	FinishBy time.Time       `json:"finish_by,omitzero"`
@@ -325,7 +328,8 @@ func (k *pushedKind) send(ctx context.Context, t remote.Task) (post.Reply, error
 		}
 	}
 	data := pushed{
-		Kind: t.Kind, BizID: t.BizID, Attempt: t.Attempt, Version: t.Version, Fence: t.Fence, FinishBy: t.FinishBy,
+		Kind: t.Kind, BizID: t.BizID, Attempt: t.Attempt, Version: t.Version, Fence: t.Fence, Session: k.session,
+		FinishBy: t.FinishBy,
 	}
 	if json.Valid(t.Args) {
 		data.Args = t.Args
