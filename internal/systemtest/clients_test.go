@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -34,12 +36,7 @@ type clientsServer struct {
 // startForClients starts serve, with its own NATS server, and makes a token.
 func startForClients(t *testing.T) clientsServer {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "taskledger")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/taskledger")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	binary := buildCommand(t)
 	pool := ledgertest.Pool(t)
 	owner := ledgertest.URLAs(t, pool.Config().ConnString(), ledgertest.Owner)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -86,10 +83,36 @@ func startForClients(t *testing.T) clientsServer {
 // run runs a command in a directory until it ends.
 func (s clientsServer) run(dir string, env []string, command ...string) {
 	s.t.Helper()
+	if err := s.try(dir, env, command...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s clientsServer) try(dir string, env []string, command ...string) error {
 	cmd := exec.CommandContext(s.t.Context(), command[0], command[1:]...)
 	cmd.Dir, cmd.Env = dir, append(slices.Clone(s.env), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		s.t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, out)
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, out)
+	}
+	return nil
+}
+
+// runEach runs a command once for each file that matches a pattern, all at once: most of the time the tests in a file
+// wait. The command's last argument is the file's name.
+func (s clientsServer) runEach(dir, tests, pattern string, env []string, command ...string) {
+	s.t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, tests, pattern))
+	if err != nil || len(files) < 5 {
+		s.t.Fatalf("%s: %v, %v, want at least 5 files", pattern, files, err)
+	}
+	errs := make([]error, len(files))
+	var group sync.WaitGroup
+	for i, file := range files {
+		group.Go(func() { errs[i] = s.try(dir, env, append(slices.Clone(command), filepath.Base(file))...) })
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
@@ -139,8 +162,7 @@ func TestClientOfNode(t *testing.T) {
 	install := exec.CommandContext(ctx, "npm", append([]string{"install"}, quiet...)...)
 	install.Dir = source
 	if out, err := install.CombinedOutput(); err != nil {
-		if bytes.Contains(out, []byte("ENOTFOUND")) || bytes.Contains(out, []byte("ECONNREFUSED")) ||
-			bytes.Contains(out, []byte("ETIMEDOUT")) || bytes.Contains(out, []byte("EAI_AGAIN")) {
+		if isUnreachable(out) {
 			t.Skipf("npm's registry cannot be reached: %s", out)
 		}
 		t.Fatalf("%v: %s", err, out)
@@ -172,7 +194,8 @@ func TestClientOfNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.run(program, nil, "node", "--test", "test/")
+	conform(t, program, nil, "node", "conformance/worker.mjs")
+	s.runEach(program, "test", "*.test.js", nil, "sh", "-c", `exec node --test "test/$0"`)
 	// The types of the package, as a program sees them.
 	s.run(program, nil, "npx", "tsc", "--noEmit", "--strict", "--module", "nodenext", "--types", "node",
 		"--target", "es2022", "test/types.ts")
@@ -180,7 +203,13 @@ func TestClientOfNode(t *testing.T) {
 		s.runListings(doc, "js", program, nil, "node", ".mjs")
 	}
 	s.run(program, nil, "node", "examples/shop.mjs")
-	conform(t, program, nil, "node", "conformance/worker.mjs")
+}
+
+// isUnreachable reports whether npm's output means that its registry cannot be reached.
+func isUnreachable(output []byte) bool {
+	return slices.ContainsFunc([]string{"ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN"}, func(code string) bool {
+		return bytes.Contains(output, []byte(code))
+	})
 }
 
 // python returns a Python with the drivers of Debian's packages.
@@ -227,7 +256,9 @@ func TestClientOfPython(t *testing.T) {
 	s.run(source, nil, name, "-m", "pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check",
 		"--target", installed, wheel[0])
 	path := []string{"PYTHONPATH=" + installed}
-	s.run(source, path, name, "-W", "ignore", "-m", "unittest", "discover", "-t", ".", "-s", "tests")
+	conform(t, source, path, name, "conformance/worker.py")
+	s.runEach(source, "tests", "test_*.py", path,
+		name, "-W", "ignore", "-m", "unittest", "discover", "-t", ".", "-s", "tests", "-p")
 	if <-fetched; modulesErr != nil {
 		t.Logf("spans are not tested: .ci/otel-debian: %v", modulesErr)
 	} else {
@@ -242,13 +273,21 @@ func TestClientOfPython(t *testing.T) {
 		s.runListings(doc, "python", t.TempDir(), path, name, ".py")
 	}
 	s.run(source, path, name, "examples/shop.py")
-	conform(t, source, path, name, "conformance/worker.py")
 }
 
-// conform checks a package's worker against the work protocol, with the suite that any client can run.
+// conform checks a package's worker against the work protocol, with the suite that any client can run, next to the rest
+// of the test.
 func conform(t *testing.T, dir string, env []string, command ...string) {
-	t.Helper()
-	results := conformance.Run(t.Context(), conformance.Config{Command: command, Dir: dir, Env: env})
+	ctx, ended := context.WithoutCancel(t.Context()), make(chan struct{}) // it ends before the test does
+	go func() {
+		defer close(ended)
+		checkConformance(ctx, t, dir, env, command)
+	}()
+	t.Cleanup(func() { <-ended })
+}
+
+func checkConformance(ctx context.Context, t *testing.T, dir string, env, command []string) {
+	results := conformance.Run(ctx, conformance.Config{Command: command, Dir: dir, Env: env})
 	if len(results) < 20 {
 		t.Errorf("%d scenarios ran, want at least 20", len(results))
 	}

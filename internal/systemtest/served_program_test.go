@@ -21,33 +21,37 @@ import (
 // to run in a directory. prepare returns the reason for which it cannot be.
 var servedPrograms = map[string]struct {
 	command string
-	prepare func(ctx context.Context, dir string) (reason string)
+	prepare func(ctx context.Context, dir string) (reason string, err error)
 }{
 	"served.cjs": {command: "node", prepare: installNode},
 	"served.py": {command: "python3",
-		prepare: func(ctx context.Context, _ string) string {
+		prepare: func(ctx context.Context, _ string) (string, error) {
 			cmd := exec.CommandContext(ctx, "python3", "-c", "import nats, nkeys")
 			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Sprintf("nats-py with nkeys is not installed, and Debian has no package of it: %s", out)
+				return fmt.Sprintf("nats-py with nkeys is not installed, and Debian has no package of it: %s", out), nil
 			}
-			return ""
+			return "", nil
 		}},
 }
 
-// installNode installs npm's packages of NATS.
-func installNode(ctx context.Context, dir string) string {
+// installNode installs npm's packages of NATS. It returns the reason if npm or its registry is missing.
+func installNode(ctx context.Context, dir string) (reason string, err error) {
 	if _, err := exec.LookPath("npm"); err != nil {
-		return "npm is not installed"
+		return "npm is not installed", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--prefer-offline",
 		"@nats-io/transport-node@3.4.0", "@nats-io/jetstream@3.4.0")
 	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Sprintf("npm's registry cannot be reached: %v: %s", err, out)
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err != nil && (isUnreachable(out) || ctx.Err() != nil):
+		return fmt.Sprintf("npm's registry cannot be reached: %v: %s", err, out), nil
+	case err != nil:
+		return "", fmt.Errorf("npm install: %w: %s", err, out)
 	}
-	return ""
+	return "", nil
 }
 
 // The programs in examples/served, with a NATS client alone and the key of their user in docs/nats.conf, receive the
@@ -56,7 +60,9 @@ func TestServedPrograms(t *testing.T) {
 	for file, example := range servedPrograms {
 		t.Run(file, func(t *testing.T) {
 			dir := t.TempDir()
-			if reason := example.prepare(t.Context(), dir); reason != "" {
+			if reason, err := example.prepare(t.Context(), dir); err != nil {
+				t.Fatal(err)
+			} else if reason != "" {
 				t.Skip(reason)
 			}
 			g := newGuarded(t)

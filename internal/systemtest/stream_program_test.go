@@ -27,7 +27,9 @@ var streamPrograms = map[string]func(ctx context.Context, t *testing.T) *exec.Cm
 	},
 	"node": func(ctx context.Context, t *testing.T) *exec.Cmd {
 		dir := t.TempDir()
-		if reason := installNode(ctx, dir); reason != "" {
+		if reason, err := installNode(ctx, dir); err != nil {
+			t.Fatal(err)
+		} else if reason != "" {
 			t.Skip(reason)
 		}
 		file := filepath.Join(dir, "program.cjs")

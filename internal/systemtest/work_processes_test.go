@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,12 +111,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // work: their outcomes count, and no effect is repeated.
 func TestWorkAtSeveralProcesses(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "taskledger")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/taskledger")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	binary := buildCommand(t)
 	pool := ledgertest.Pool(t)
 	nats, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
