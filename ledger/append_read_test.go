@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -456,7 +456,7 @@ func TestAppendsAfterARestoreInPlace(t *testing.T) {
 	run := func(name string, args ...string) {
 		t.Helper()
 		tool, err := server.Tool(name)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, pgserver.ErrNotInstalled) {
 			t.Skip(err)
 		}
 		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {

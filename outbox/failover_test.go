@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,7 +22,7 @@ import (
 func startStandby(t *testing.T, server *pgserver.Server) (*pgserver.Server, *pgxpool.Pool) {
 	t.Helper()
 	standby, err := server.Standby(t.Context())
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err)
 	}
 	if err != nil {

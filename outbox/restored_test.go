@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"bytes"
+	"errors"
 	"os/exec"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 func tool(t *testing.T, server *pgserver.Server, input []byte, name string, arguments ...string) []byte {
 	t.Helper()
 	path, err := server.Tool(name)
-	if err != nil {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err)
 	}
 	cmd := exec.CommandContext(t.Context(), path, arguments...)

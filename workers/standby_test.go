@@ -3,13 +3,13 @@ package workers_test
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -20,7 +20,7 @@ func TestPoolLeavesAStandby(t *testing.T) {
 	t.Parallel()
 	server := ledgertest.Cluster(t, nil)
 	standby, err := server.Standby(t.Context())
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err) // binaries without client tools
 	}
 	if err != nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -79,7 +81,13 @@ func TestProgramOfOwnServers(t *testing.T) {
 		if n == 1 {
 			stop()
 			if stop, address = start(); address != client.DB.Config().ConnString() {
-				t.Skip("another process has taken the port of PostgreSQL")
+				before := client.DB.Config().ConnConfig
+				free, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", before.Port))
+				if err == nil {
+					_ = free.Close()
+					t.Fatalf("PostgreSQL is at %s, although port %d is free", address, before.Port)
+				}
+				t.Skip("another process has taken the port of PostgreSQL: ", err)
 			}
 			awaitMigrated(t, address)
 		}

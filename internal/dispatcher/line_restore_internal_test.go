@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -63,7 +62,7 @@ func TestRestoreInTheMiddleOfALine(t *testing.T) {
 	tool := func(input []byte, name string, arguments ...string) []byte {
 		t.Helper()
 		path, err := from.Tool(name)
-		if err != nil {
+		if errors.Is(err, pgserver.ErrNotInstalled) {
 			t.Skip(err)
 		}
 		cmd := exec.CommandContext(t.Context(), path, arguments...)
@@ -141,7 +140,7 @@ func TestStepsOfTheClockInALine(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock, err := pgserver.NewClock(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)

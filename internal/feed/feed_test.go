@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -162,7 +162,7 @@ func TestFeedRefusesAStandby(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
 	standby, err := f.server.Standby(f.ctx)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err) // binaries without client tools
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,7 +17,7 @@ type Backup struct {
 }
 
 // Backup takes a base backup of the running server. The backup is stored next to the server's data, so a temporary
-// server removes it. The error wraps [fs.ErrNotExist] if the server's binaries do not include pg_basebackup.
+// server removes it. The error wraps [ErrNotInstalled] if the server's binaries do not include pg_basebackup.
 func (s *Server) Backup(ctx context.Context) (*Backup, error) {
 	if err := s.hasTool("pg_basebackup"); err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func (s *Server) temporaryWith(settings map[string]string) Config {
 
 // Upgrade runs pg_upgrade with these binaries on the data of the server, which must be stopped. It starts a temporary
 // server on the result, with the same settings and password. The caller must close that server. Upgrade returns the
-// errors of [Start]; its error wraps [fs.ErrNotExist] if the binaries do not include pg_upgrade.
+// errors of [Start]; its error wraps [ErrNotInstalled] if the binaries do not include pg_upgrade.
 func (s *Server) Upgrade(ctx context.Context, binaries string) (*Server, error) {
 	config := s.config
 	config.Dir, config.Port, config.Binaries = "", 0, binaries
@@ -104,15 +105,20 @@ func (s *Server) Upgrade(ctx context.Context, binaries string) (*Server, error) 
 	})
 }
 
-// Tool returns the path of a client tool, such as pg_dump. The error wraps [fs.ErrNotExist] if the server's binaries do
-// not include the tool.
+// Tool returns the path of a client tool, such as pg_dump. The error wraps [ErrNotInstalled] if the server's binaries
+// do not include the tool.
 func (s *Server) Tool(name string) (string, error) {
 	return filepath.Join(s.binaries, name), s.hasTool(name)
 }
 
 func (s *Server) hasTool(name string) error {
-	if _, err := os.Stat(filepath.Join(s.binaries, name)); err != nil {
-		return fmt.Errorf("PostgreSQL's binaries lack a client tool: %w", err)
+	path := filepath.Join(s.binaries, name)
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("PostgreSQL's binaries lack a client tool: %s is %w", path, ErrNotInstalled)
 	}
-	return nil
+	return err
 }
+
+// ErrNotInstalled means that the machine lacks a tool or a library. A missing file of another kind is another error.
+var ErrNotInstalled = errors.New("not installed")

@@ -2,7 +2,6 @@ package pgserver
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -13,14 +12,14 @@ import (
 type Clock struct{ library, file string }
 
 // NewClock returns a clock that shows the machine's time. It keeps a file in dir, which the server's user must be able
-// to enter. The error wraps [fs.ErrNotExist] if libfaketime is not installed.
+// to enter. The error wraps [ErrNotInstalled] if libfaketime is.
 func NewClock(dir string) (*Clock, error) {
 	found, err := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("libfaketime is not installed: %w", fs.ErrNotExist)
+		return nil, fmt.Errorf("libfaketime is %w", ErrNotInstalled)
 	}
 	c := &Clock{library: found[0], file: filepath.Join(dir, "clock")}
 	return c, c.Set(0)

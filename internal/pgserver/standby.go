@@ -9,7 +9,7 @@ import (
 
 // Standby starts a temporary server that is a hot standby of s: it replicates s by streaming and accepts read-only
 // queries. It uses the settings and the password of s, and its own port. It continues after restarts of s. The caller
-// must close it. Standby returns the errors of [Start]; its error wraps [fs.ErrNotExist] if the server's binaries do
+// must close it. Standby returns the errors of [Start]; its error wraps [ErrNotInstalled] if the server's binaries do
 // not include pg_basebackup.
 func (s *Server) Standby(ctx context.Context) (*Server, error) { return s.StandbyIn(ctx, "") }
 

@@ -3,7 +3,6 @@ package pgserver_test
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/pgserver"
@@ -13,7 +12,7 @@ func TestStandbyFollowsAndIsPromoted(t *testing.T) {
 	primary := start(t, pgserver.Config{})
 	exec(t, primary, makeNotes)
 	standby, err := primary.Standby(within(t))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err) // binaries without client tools
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package servicetest
 
 import (
 	"errors"
-	"io/fs"
 	"strings"
 	"testing"
 
@@ -25,7 +24,7 @@ func NewPair(t testing.TB) *Pair {
 	t.Helper()
 	p := &Pair{t: t, primary: ledgertest.Cluster(t, nil)}
 	standby, err := p.primary.Standby(t.Context())
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err)
 	}
 	p.standby = Try(standby, err)(t)

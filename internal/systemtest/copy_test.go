@@ -2,12 +2,12 @@ package systemtest_test
 
 import (
 	"errors"
-	"io/fs"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/dispatcher"
+	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
@@ -27,7 +27,7 @@ func (r *recovered) awaitRefusal() {
 func (r *recovered) clone() *recovered {
 	r.t.Helper()
 	backup, err := r.pg.Backup(r.t.Context())
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		r.t.Skip(err)
 	}
 	if err != nil {

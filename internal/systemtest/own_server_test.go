@@ -3,7 +3,6 @@ package systemtest_test
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"testing"
 	"time"
 
@@ -80,7 +79,7 @@ func TestCopiesFindNoServer(t *testing.T) {
 	check("a dump beside the original", connect(pg.URL("beside")))
 
 	backup, err := pg.Backup(t.Context())
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err)
 	}
 	if err != nil {

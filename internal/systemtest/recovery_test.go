@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -102,7 +101,7 @@ func (r *recovered) published() {
 // moveTo makes another server that of the depot.
 func (r *recovered) moveTo(server *pgserver.Server, err error) {
 	r.t.Helper()
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		r.t.Skip(err)
 	}
 	if err != nil {
@@ -171,7 +170,7 @@ func TestRecoveryToAPointInTime(t *testing.T) {
 	r := newRecovered(t, map[string]string{"archive_mode": "on", "archive_command": "cp %p " + file})
 	r.finished("before", 20)
 	backup, err := r.pg.Backup(t.Context())
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -230,7 +229,7 @@ func (r *recovered) restored(arguments ...string) {
 func (r *recovered) tool(server *pgserver.Server, input []byte, name string, arguments ...string) []byte {
 	r.t.Helper()
 	path, err := server.Tool(name)
-	if err != nil {
+	if errors.Is(err, pgserver.ErrNotInstalled) {
 		r.t.Skip(err)
 	}
 	cmd := exec.CommandContext(r.t.Context(), path, arguments...)
@@ -378,7 +377,7 @@ func TestBackupWithoutWAL(t *testing.T) {
 			r.letters(10)
 			r.published()
 			backup, err := r.pg.Backup(t.Context())
-			if errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, pgserver.ErrNotInstalled) {
 				t.Skip(err)
 			}
 			if err != nil {

@@ -2,6 +2,7 @@ package systemtest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -130,7 +131,7 @@ func TestOutcomesUndoneUnderLiveWorkers(t *testing.T) {
 	t.Run("asynchronous standby", func(t *testing.T) {
 		t.Parallel()
 		undo(t, func(r *recovered, end func()) *pgserver.Server {
-			if _, err := r.pg.Tool("pg_basebackup"); err != nil {
+			if _, err := r.pg.Tool("pg_basebackup"); errors.Is(err, pgserver.ErrNotInstalled) {
 				r.t.Skip(err)
 			}
 			standby, err := r.pg.Standby(r.t.Context())

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -71,7 +70,7 @@ func TestRestoresUnderLoad(t *testing.T) {
 
 // PostgreSQL's clock is stepped forwards and backwards while everything runs, and every promise holds.
 func TestStepsOfTheDatabaseClock(t *testing.T) {
-	if _, err := pgserver.NewClock(t.TempDir()); errors.Is(err, fs.ErrNotExist) {
+	if _, err := pgserver.NewClock(t.TempDir()); errors.Is(err, pgserver.ErrNotInstalled) {
 		t.Skip(err)
 	}
 	c := config{seed: 3, duration: 12 * time.Second, patience: 2 * time.Minute, faults: "clock", rate: defaultRate,
