@@ -93,6 +93,9 @@ func TestWhyATaskDoesNotBegin(t *testing.T) {
 	ledgertest.ExecAsOwner(t, s.db, `insert into taskledger.lease (name, holder, since, alive_until, detail) values
 		('worker/w-1', 'w-1', now(), now() + interval '1 hour', '{"kinds":["coupon.send"],"shards":"all"}')`)
 	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "Waiting tasks of the kind: 1; live workers: 1.")
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.lease set detail = '{"kinds":["coupon.send"],"shards":"all",
+		"load":{"coupon.send":{"slots":8,"running":7}}}' where name = 'worker/w-1'`)
+	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "live workers: 1, with 1 of 8 slots free at their last report.")
 	o := operator.New(ledgertest.As(t, s.db, "operator"))
 	audit := operator.Audit{Actor: "ada", Reason: "wrong price"}
 	if _, err := o.PauseKind(t.Context(), "coupon.send", audit); err != nil {

@@ -135,8 +135,30 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 			waiting += c.Tasks
 		}
 	}
-	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d.",
-		printable.Count(max(waiting, 1)), live), nil
+	slots, err := s.slots(ctx, t)
+	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d%s.",
+		printable.Count(max(waiting, 1)), live, slots), err
+}
+
+// maxWorkers is the number of workers whose slots are read.
+const maxWorkers = 200
+
+// slots returns how many slots for the task the live workers reported as free, "" if none reported.
+func (s Source) slots(ctx context.Context, t ledger.Task) (string, error) {
+	all, err := workers.ReadWorkers(ctx, s.DB, "", maxWorkers)
+	free, slots := 0, 0
+	for _, w := range all {
+		for _, k := range w.Kinds {
+			if w.Alive && k.Kind == t.Kind && k.Shards.Has(t.Shard) && k.Load != nil {
+				slots += k.Load.Slots
+				free += max(0, k.Load.Slots-k.Load.Running)
+			}
+		}
+	}
+	if slots == 0 {
+		return "", err
+	}
+	return fmt.Sprintf(", with %d of %d slots free at their last report", free, slots), err
 }
 
 // waitsForLimit is before the name of a limit.
