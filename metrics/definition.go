@@ -18,7 +18,7 @@ type metric struct {
 	desc   *prometheus.Desc
 }
 
-// definitions are all metrics, in the order of docs/metrics.md.
+// definitions are all metrics.
 var definitions []*metric
 
 func define(kind, name, help string, labels ...string) *metric {

@@ -6,6 +6,6 @@
 // [NewLedger] reads the ledger at each scrape. Every process that exports it returns the same values, so queries use
 // max, never sum. All other metrics describe one process; their sum describes all processes.
 //
-// docs/metrics.md lists every metric with its type, labels and meaning. Labels are bounded:
+// docs/metrics.md lists every metric with its labels. Labels are bounded:
 // a process exports at most 100 kinds, and adds up the others under the kind "(others)".
 package metrics

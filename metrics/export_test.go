@@ -11,7 +11,7 @@ type Definition struct {
 // HistogramType is the type of a histogram.
 const HistogramType = histogram
 
-// Definitions returns the definitions of all metrics, in the order of docs/metrics.md.
+// Definitions returns the definitions of all metrics.
 func Definitions() []Definition {
 	all := make([]Definition, 0, len(definitions))
 	for _, m := range definitions {
