@@ -205,7 +205,8 @@ func (r *report) systems(measure string) []string {
 	return names
 }
 
-// runList returns the runs, below a line with the machine and the versions whenever these change.
+// runList returns the runs, below a line with the machine and the versions whenever these change. A later run has
+// replaced the figures of the measures that it names.
 func runList(r record) string {
 	var b strings.Builder
 	environment := ""
@@ -228,8 +229,8 @@ func runList(r record) string {
 			}
 			b.WriteString(environment)
 		}
-		fmt.Fprintf(&b, "- %s, %.0f minutes, commit %.8s: %s\n  (`%s`)\n", run.Began.Format("2006-01-02 15:04 MST"),
-			run.Seconds/60, cmp.Or(run.Versions["taskledger"], "unknown"), strings.Join(run.measures(), ", "), command)
+		fmt.Fprintf(&b, "- %s, %.0f minutes, commit %.8s:\n  `%s`\n", run.Began.Format("2006-01-02 15:04 MST"),
+			run.Seconds/60, cmp.Or(run.Versions["taskledger"], "unknown"), command)
 	}
 	return b.String()
 }
