@@ -7,19 +7,17 @@
 --   kind_hour      written and read by projector
 --   illegal_event  written and read by projector
 --
--- Other packages and programs read the views tasks, task_counts and kind_minutes. The view task_totals is for
--- statements that need the total of one kind and state, and lingering_tasks for statements that need the unfinished
--- tasks. A rebuild replaces the tables by new ones: it copies their columns, indexes, settings and rights from the
--- catalogue, and recreates the views that depend on them.
+-- Other packages and programs read the views tasks, task_counts and kind_minutes; task_totals for the total of one kind
+-- and state; lingering_tasks for unfinished tasks. A rebuild creates new tables with the columns, indexes, settings and
+-- rights of the old ones, swaps them in, and recreates the views that depend on them.
 
 -- +goose Up
 
--- Updates are HOT: no index holds a column that the usual events (available, running, succeeded) change,
--- and half of each page is kept free, since tasks enqueued together finish together.
--- At fillfactor 80 three of four updates of a backlog were not HOT: more than twice the WAL, and heap and
--- index together were larger.
--- Columns that the usual events change are adjacent, because the WAL of an update contains everything between the first
--- and the last byte that differs. Larger columns come before smaller ones, to avoid padding.
+-- Updates are HOT: no index contains a column that ordinary events (available, running, succeeded) change, and half of
+-- each page stays free, since tasks enqueued together finish together. At fillfactor 80, three of four updates of a
+-- backlog were not HOT: more than twice the WAL, and a larger heap and index.
+-- The columns that ordinary events change are adjacent: the WAL of an update contains everything between the first and
+-- the last byte that differs. Larger columns come first, to avoid padding.
 create table taskledger.task (
   enqueued_at timestamptz not null,
   updated_at  timestamptz not null,
@@ -53,10 +51,10 @@ create index task_dead on taskledger.task (fingerprint, kind, biz_id) where fing
 
 create index task_cause on taskledger.task (cause, kind, biz_id) where cause is not null;
 
--- A task that finishes soon is never in it, so its updates stay HOT.
+-- A task that finishes within seconds never enters this index, so its updates stay HOT.
 create index task_lingering on taskledger.task (enqueued_at, kind, biz_id) where lingering is not null;
 
--- The order in which the tasks of a kind, a priority and a partition begin.
+-- The order in which tasks of one kind, priority and partition begin.
 create index task_next on taskledger.task (kind, priority, partition, lingering) where lingering is not null;
 
 create table taskledger.task_count (
@@ -71,8 +69,8 @@ comment on table taskledger.task_count is
   'The number of tasks of each kind and state. Append-only: for each kind and state, the row with the highest n '
   'counts.';
 
--- Each page of the projector appends the changes of its minutes; rows of a minute that has passed are merged. So no row
--- is updated, and the sum of all rows of a minute counts.
+-- Append-only: each page of the projector adds its changes to the minutes, so the sum of a minute's rows counts. Rows
+-- of past minutes are merged.
 create table taskledger.kind_stats (
   minute    timestamptz not null,
   enqueued  bigint not null,
@@ -96,8 +94,8 @@ comment on table taskledger.kind_stats is
   'Events by kind and minute, and histograms of waiting and running times. Append-only: add up all rows of a kind '
   'and minute.';
 
--- The sums of kind_stats by hour, for charts of days: a month of a kind is 720 rows and not 43,200. Appended and merged
--- with kind_stats.
+-- kind_stats by hour, for charts of days: a month of one kind is 720 rows instead of 43,200. Appended and merged
+-- together with kind_stats.
 create table taskledger.kind_hour (
   hour      timestamptz not null,
   enqueued  bigint not null,
@@ -162,8 +160,8 @@ select c.mark->'listed' as place
 comment on view taskledger.lingering_place is
   'Internal: the place of the feed up to which lingering_tasks is complete (JSON); no row or null: none.';
 
--- A reader that may find a task some seconds late needs no events after the place of the list. A list that is being
--- built from the first event does not suffice.
+-- Whether the list alone is enough for a reader that may find a task some seconds late. It is not while it is being
+-- built from the first event.
 create view taskledger.lingering_is_current as
 select exists (
          select from taskledger.lingering_place p where (p.place->'seen'->>'top')::bigint > 0) as is_current;
@@ -178,8 +176,8 @@ select c.kind, c.state, c.n, c.value as tasks from taskledger.task_count c;
 comment on view taskledger.task_totals is
   'Internal: running totals of tasks by kind and state. The row with the highest n counts; it is found by the index.';
 
--- A loose index scan that goes backwards, so that it lands on the newest row of each total and steps over none of the
--- rows that were removed at the old end.
+-- A loose index scan, backwards: it lands on the newest row of each total, and steps over no removed rows at the old
+-- end.
 create view taskledger.task_counts as
 with recursive newest as (
   (select c.kind, c.state, c.value
@@ -216,7 +214,7 @@ comment on view taskledger.kind_minutes is
   'Events by kind and minute: add up the rows. waiting and running are histograms: the first bucket counts times '
   'below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
 
--- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- Runs with its owner's rights, because a role with DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.remove_illegal_events(kind text, biz_id text) returns setof integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -233,8 +231,8 @@ $$;
 comment on function taskledger_internal.remove_illegal_events(text, text) is
   'Removes the events of a task that do not fold from the record, and returns their versions.';
 
--- With its owner's rights, as above. Locks the rows that it merges, which no other transaction writes: its caller has
--- appended the projector's cursor row. Indexes: kind_stats_minute, kind_hour_hour.
+-- Runs with its owner's rights, as above. Locks the rows that it merges. No other transaction writes them, because the
+-- caller has appended the projector's cursor row. Indexes: kind_stats_minute, kind_hour_hour.
 -- +goose StatementBegin
 create function taskledger_internal.merge_kind_stats(since timestamptz, before timestamptz) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
@@ -299,8 +297,8 @@ comment on function taskledger_internal.merge_kind_stats(timestamptz, timestampt
   'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed, and the rows of '
   'kind_hour of each kind and hour in that range.';
 
--- The tasks have ended, and the projector has read all their events: see archivable in 00023_archive.sql. So no other
--- transaction writes these rows. Indexes: primary keys.
+-- No other transaction writes these rows: the tasks have ended, and the projector has read all their events
+-- (archivable, 00023_archive.sql). Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.forget_tasks(kinds text[], biz_ids text[], tags text[], positions bigint[])
 returns void
@@ -323,8 +321,8 @@ $$;
 comment on function taskledger_internal.forget_tasks(text[], text[], text[], bigint[]) is
   'Removes archived tasks, by their keys, and their tags, by the positions of their first events.';
 
--- The projector has read all events of the tasks, see erase_tasks in 00025_erasure.sql. The rows become those of a
--- rebuild. Indexes: primary keys.
+-- The rows become what a rebuild would create: the projector has read all events of the tasks (erase_tasks,
+-- 00025_erasure.sql). Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.erase_projected(kinds text[], biz_ids text[], fingerprint text, tags text[],
                                                     positions bigint[])
@@ -348,7 +346,7 @@ comment on function taskledger_internal.erase_projected(text[], text[], text, te
   'Removes what the projection contains of the texts of erased tasks, and their tags, by the positions of their first '
   'events.';
 
--- A producer can have written any JSON.
+-- Producers can write any JSON.
 -- +goose StatementBegin
 create function taskledger_internal.tags_of(meta json) returns setof text
 language plpgsql immutable rows 2 set search_path = pg_catalog, pg_temp as $$

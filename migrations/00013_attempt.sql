@@ -1,16 +1,15 @@
--- Attempts in SQL, for workers in every language: the events of package workers in Go, under the same fence.
--- Owner: package ledger. No tables: the functions write event and timer. The lease of a worker is in 00008_lease.sql.
+-- Attempts in SQL, for workers in every language: the same events and the same fence as in package workers.
+-- Owner: package ledger. The functions write event and timer; a worker's lease is in 00008_lease.sql.
 --
--- All functions but lock_waiting and lock_in_turn run with the rights of their caller, so that the policies of its
--- role apply.
+-- All functions but lock_waiting and lock_in_turn run with their caller's rights, so that its role's policies apply.
 --
 -- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the task's
 -- deadline has passed. TL008: see 00021_start_limit.sql; claim and claim_next return no row instead.
 
 -- +goose Up
 
--- The statement ledger/sql/append.sql, with the transitions of the schema. Index: primary key. The xid is drawn before
--- the position and before the clock is read.
+-- Like ledger/sql/append.sql, with the schema's transitions. The xid is drawn before the position and before the clock
+-- is read. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type,
                                                  actor text, data text, after_us bigint default null,
@@ -77,9 +76,9 @@ comment on function taskledger_internal.append_event(text, text, integer, taskle
   'released after after_us microseconds or at a time, which is stored in data and in the timer. A null priority '
   'keeps the task''s.';
 
--- A statement cannot pass over a key that another transaction is inserting: no row of it is visible yet, and a wait for
--- it ends with the statement. So each event is appended for itself and taken back, and fails after 1 ms if its key is
--- locked. An event that cannot be appended for another reason is not returned. No key is locked when the next is tried.
+-- A statement cannot skip a key that another transaction is inserting: its row is not visible yet, and waiting for it
+-- fails the whole statement. So each event is appended alone and rolled back; it fails after 1 ms if its key is locked.
+-- An event that cannot be appended for another reason is not returned. No lock is held when the next one is tried.
 -- +goose StatementBegin
 create function taskledger_internal.locked_events(kinds text[], biz_ids text[], expected integer[], types text[],
                                                   actors text[])
@@ -111,7 +110,7 @@ comment on function taskledger_internal.locked_events(text[], text[], integer[],
   'Returns the numbers of the events that cannot be appended after versions expected now, because other '
   'transactions have their keys locked. Appends nothing.';
 
--- A text as package internal/printable prepares it for an event: NUL cannot be in a text.
+-- Prepares a text for an event, like package internal/printable. (PostgreSQL's text cannot contain NUL.)
 -- +goose StatementBegin
 create function taskledger_internal.shortened(text text, max_bytes integer) returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
@@ -188,7 +187,7 @@ return coalesce((policy ->> 'attempts')::double precision::integer,
 comment on function taskledger_internal.retry_limit(json) is
   'Returns the number of failures after which a task with this retry policy is dead.';
 
--- Indexes: primary key for the first 64 events, event_long for the others, however many they are.
+-- Indexes: primary key for the first 64 events, event_long for all others.
 -- +goose StatementBegin
 create function taskledger_internal.newest_of(kind text, biz_id text, types taskledger.event_type[]) returns integer
 language sql stable
@@ -294,8 +293,8 @@ comment on function taskledger_internal.attempt_of(text, text, integer) is
   'Returns the worker of an attempt that runs, its number and the members that the data of its outcome '
   'begins with; raises TL001 if the attempt has ended.';
 
--- A task whose worker has lost its lease is taken over, by the rules of package workers: it is buried after five
--- workers in a row, or if its attempt must not be repeated.
+-- Takes over a task whose worker has lost its lease, by the rules of package workers: the task is buried after five
+-- lost workers in a row, or if its attempt must not be repeated.
 -- +goose StatementBegin
 create function taskledger_internal.take_over(kind text, biz_id text, version integer, worker text) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -329,7 +328,7 @@ $$;
 comment on function taskledger_internal.take_over(text, text, integer, text) is
   'Returns whether a task whose worker is lost may run again; buries it if not.';
 
--- A producer can have written any JSON. As in package ledger, a time that is not in RFC 3339 is ignored.
+-- Producers can write any JSON. As in package ledger, a time that is not in RFC 3339 is ignored.
 -- +goose StatementBegin
 create function taskledger_internal.deadline_of(meta json) returns timestamptz
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -431,13 +430,14 @@ comment on function taskledger.claim(text, text, text, boolean) is
   'starts. Returns no row if a limit of the kind allows no further start now. The worker needs a lease: '
   'see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is paused.';
 
--- The list of unfinished tasks, or with null for listed the events after its place. Events that were visible at the
--- moment at are not read, if there is such a moment and the list has not passed it: the caller has read them.
+-- Reads the list of unfinished tasks or, if listed is null, the events after the list's place. The caller has already
+-- read the events that were visible at the moment at; they are left out, unless there is no such moment or the list has
+-- passed it.
 --
--- With its owner's rights, because a worker may read neither the projection, which has errors, nor, if it is limited to
--- kinds, other events, and because only the owner may lock rows of events: so a locked row is one of a worker of the
--- kind, while any login could hold an advisory lock. Each worker is looked up once. Indexes: task_next, primary keys,
--- and as feed_page.
+-- Runs with its owner's rights, for two reasons. A worker may not read the projection, which contains errors, and a
+-- limited worker may not read other kinds' events. And only the owner may lock rows of events, so a locked row belongs
+-- to a worker of the kind, while any login could hold an advisory lock. Each worker is looked up once. Indexes:
+-- task_next, primary keys, and those of feed_page.
 -- +goose StatementBegin
 create function taskledger_internal.lock_waiting(kind text, listed_priority integer, listed_partition text,
                                                  listed bigint, at timestamptz, after bigint, page integer,
@@ -541,15 +541,15 @@ comment on function taskledger_internal.lock_waiting(text, integer, text, bigint
   'which they begin, how many entries there were, priority, partition and position of the last, whether there are no '
   'more, and the time of the newest moment.';
 
--- The oldest tasks of the next priority after one, in turns of its partitions, in the order of their names, beginning
--- after the partition turn. A partition's weight is the mean number of its tasks in a turn. priority is null if the
--- list has no further one, or no task with a partition: then the list is in the order of the positions. Rights, locks
--- and indexes as lock_waiting. It reads some more partitions and entries than how_many, because tasks that have begun
--- since they were projected are among them, and some that run, because their workers may be lost.
+-- Reads the oldest tasks of the next priority, in turns of its partitions, ordered by name, after the partition turn. A
+-- partition's weight is the mean number of its tasks in a turn. priority is null if the list contains no further
+-- priority, or no task with a partition: then the list is ordered by position. It reads a few more partitions and
+-- entries than how_many: some tasks have begun since they were projected, and some are running and may have lost their
+-- workers. Rights, locks and indexes: see lock_waiting.
 --
--- The k-th task of a partition with weight w comes in round ceil((k - u) / w), with a random u below 1. A call that
--- ends with a partition of a weight above 1 lets the next call begin with it again, with the probability 1 - 1/w. So
--- the shares need no memory but the name.
+-- The k-th task of a partition with weight w comes in round ceil((k - u) / w), with a random u below 1. If a call ends
+-- with a partition whose weight is above 1, the next call begins with it again with probability 1 - 1/w. So only its
+-- name must be remembered.
 -- +goose StatementBegin
 create function taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer,
                                                  out priority integer, out biz_ids text[], out partitions text[],
@@ -675,16 +675,16 @@ comment on function taskledger_internal.lock_in_turn(text, integer, text, intege
   'each task the partition after which the next call begins if the task is the last one that is claimed. The priority '
   'is null without a further one, or if no task of the list has a partition.';
 
--- The list comes first, then the events after its place. If tasks of the list have partitions, a call first claims some
--- of each in turn, by lock_in_turn; it reads on as below if it finds too few. With a limit per value, each call does
--- so, and tries tasks of more partitions than it may claim, because some are full. A call steps over at most about
--- 5,000 entries of each that it cannot claim, and the next call continues there.
+-- Claims tasks of the list first, then of the events after the list's place. If listed tasks have partitions, a call
+-- first claims some of each in turn (lock_in_turn), and continues as below if it finds too few. With a limit per value,
+-- each call does so, and tries more partitions than it may claim, because some are full. A call skips at most about
+-- 5,000 entries of the list, and of the events, that it cannot claim; the next call continues there.
 --
--- The worker's place in the events is a place of the feed, so that a call costs only the new events, however far the
--- list is behind. The worker has read every event that was visible at the moment at, and the others up to the position
--- after. At the end of a pass, the moment next, the newest when the pass began, replaces at. Events that commit late
--- are not visible in it, and are read in the next pass. The place is stored when a call has read many events, or ends a
--- pass of several calls: most calls read few events again, and write nothing.
+-- The worker's place in the events is a place of the feed, so a call costs only the new events, however far the list is
+-- behind. The worker has read every event that was visible at the moment at, and the others up to the position after.
+-- At the end of a pass, at becomes the moment next, which was the newest when the pass began. Events that commit late
+-- are not visible in it, and are read in the next pass. The place is stored only when a call has read many events, or
+-- ends a pass of several calls: most calls read a few events again, and write nothing.
 -- +goose StatementBegin
 create function taskledger.claim_next(kind text, worker text, how_many integer default 1)
 returns table (biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamptz)
@@ -944,8 +944,8 @@ $$;
 comment on function taskledger_internal.policy_of(text, text, json) is
   'Returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
 
--- A snooze that is due within a second stores its number in a row in short_in_a_row: see attempt.recorder.snooze. If a
--- snooze that is due at once follows such a snooze, it waits by the retry policy.
+-- A snooze that is due within a second counts such snoozes in a row, in short_in_a_row (see attempt.recorder.snooze).
+-- One that is due at once and follows another short one waits by the retry policy.
 -- +goose StatementBegin
 create function taskledger.snooze(kind text, biz_id text, version integer, run_at timestamptz default null,
                                   run_in interval default null) returns void
