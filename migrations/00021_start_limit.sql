@@ -10,28 +10,26 @@
 -- Other packages read the views limited_kinds, start_limits, permits, recent_starts, limit_use and partition_weights,
 -- and call remove_permits and tidy_tokens.
 --
--- A limit has a name, and covers kinds. A kind's own limit has the kind's name. A limit per partition or order key has
--- a count of its own for each value of that column, and does not apply to tasks without one. The trigger
--- event_permits takes what each limit of the kind demands, in the order of names, in each statement that inserts the
--- event started. So no program, no dispatcher and no role can start one task too many: the statement fails with
--- SQLSTATE TL008.
+-- A limit has a name and covers kinds; a kind's own limit has the kind's name. A limit per partition or order key
+-- counts each value of that column separately, and does not apply to tasks without one. The trigger event_permits runs
+-- in each statement that inserts the event started, and takes what each limit of the kind demands, in the order of
+-- their names. So no program, dispatcher or role can start one task too many: the statement fails with SQLSTATE TL008.
 --
--- At most max_running at a time: a start takes a permit, which is one of the slots 1 to max_running. The newest row of
--- a slot, the one with the highest n, counts. Its attempt holds the slot while it is the last attempt of its task and
--- runs: its end is an event, and stays true. A start locks the newest row of a free slot, passes over rows that others
--- have locked, and inserts the row n + 1. So starts neither wait for each other nor update a row. Rows are removed from
--- the oldest on, and never while a start has locked them. So a start that has stood still for hours cannot insert a
--- row n + 1 that existed before: it does not find row n any more, or n + 1 still exists.
+-- Concurrency: a start takes a permit, which is one of the slots 1 to max_running. Only the newest row of a slot
+-- counts, the one with the highest n. Its attempt holds the slot while it is running and its task's last attempt; an
+-- ended attempt stays ended. A start locks the newest row of a free slot, skips rows that others have locked, and
+-- inserts row n + 1. So starts neither wait for each other nor update a row. Rows are removed oldest first, and never
+-- while a start has locked them. So a start that was suspended for hours cannot insert a row n + 1 that existed before:
+-- either it no longer finds row n, or row n + 1 still exists.
 --
--- At most rate starts in a period: a limit has burst tokens, and a token may be used once in a window, which is the
--- period * burst / rate. So at most burst starts are in any interval of one window, and as burst divides rate, at most
--- rate starts are in any interval of one period. The tokens form a ring: row n + burst is the next use of the token of
--- row n. A start takes the oldest use that is not locked, if it is older than the window, by the database's clock.
--- A start of weight w takes w tokens. The cost does not depend on history or on the rate.
+-- Rate: a limit has burst tokens, each of which may be used once in a window of period * burst / rate. So any window
+-- contains at most burst starts and, as burst divides rate, any period at most rate starts. The tokens form a ring: row
+-- n + burst is the next use of row n's token. A start takes the oldest unlocked use, if it is older than the window by
+-- the database's clock. A start of weight w takes w tokens. The cost depends neither on history nor on the rate.
 --
--- A limit for all tasks has its slots and tokens from the beginning. Those of a value are made by the starts that need
--- them. A first row (slots: n = 0; tokens: n <= 0) stays as long as the slot or the ring of the value: so a start with
--- an old snapshot cannot make it twice.
+-- A limit for all tasks has its slots and tokens from the beginning. The slots and tokens of a value are created by the
+-- first starts that need them. Their first row (slots: n = 0; tokens: n <= 0) stays for as long as the slot or ring, so
+-- a start with an old snapshot cannot create them twice.
 
 -- +goose Up
 
@@ -85,7 +83,7 @@ comment on view taskledger.limited_kinds is
   'The kinds with limits of starts, and the names of these limits. has_permits: the limit is for how many tasks run at '
   'a time, or for this too.';
 
--- As limits_set: a start searches for limits of its kind only if there has ever been one.
+-- Like limits_set: a start searches for limits of its kind only if there has ever been one.
 create sequence taskledger.start_limits_set;
 
 comment on sequence taskledger.start_limits_set is
@@ -133,8 +131,8 @@ comment on view taskledger.start_limits is
   'of their own, or null. max_running: how many of the tasks may run at a time. rate: how many may start in period_s '
   'seconds, and burst of them in window_us microseconds.';
 
--- The walk goes down from the highest slot, and reads the newest row of each slot alone: an old transaction may keep
--- any number of removed rows from being vacuumed. Index: primary key.
+-- Walks down from the highest slot, and reads only the newest row of each: an old transaction may keep any number of
+-- removed rows from being vacuumed. Index: primary key.
 create view taskledger.newest_permits as
 select l.name, w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at
   from taskledger.start_limit l
@@ -160,8 +158,8 @@ select l.name, w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.t
 comment on view taskledger.newest_permits is
   'Internal: the newest row of each slot of each limit, whether or not its attempt runs.';
 
--- The newest row of each slot of a limit, if its attempt runs. Attempts are counted from 1 in each run: a row from
--- before the run is of another attempt. The limits keep the planner on the indexes.
+-- The newest row of each slot of a limit, if its attempt is running. Each run counts its attempts from 1, so a row from
+-- before the run belongs to another attempt. The LIMIT clauses keep the planner on the indexes.
 create view taskledger.permits as
 select p.name, p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, h.actor
   from taskledger.newest_permits p
@@ -178,7 +176,7 @@ comment on view taskledger.permits is
   'The permits of running attempts, with the worker that runs each. name: of the limit. value: of the column that the '
   'limit is per, else empty.';
 
--- Index: primary key; the walk goes from value to value.
+-- Walks from value to value. Index: primary key.
 create view taskledger.start_rings as
 select l.name, l.ring, l.burst, l.window_us * interval '1 microsecond' as "window", v.value, v.n as newest
   from taskledger.start_limit l
@@ -212,7 +210,7 @@ select r.name, r.value, t.taken_at
 comment on view taskledger.recent_starts is
   'When the tokens of rates were used that cannot be used again yet.';
 
--- How many attempts hold a permit, over all values of the limit.
+-- The number of attempts that hold a permit, over all values of the limit.
 create view taskledger.limit_use as
 select l.name, (select count(*) from taskledger.permits p where p.name = l.name) as running,
        (select min(p.taken_at) from taskledger.permits p where p.name = l.name) as oldest_at,
@@ -227,7 +225,7 @@ comment on view taskledger.limit_use is
   'it allows, until they end. oldest_at: since when the first of them has. next_at: when the next task can start, if '
   'the rate allows none now; only of limits with one count.';
 
--- The values of a task's columns are those of the event that begins its run: a worker's event cannot change them.
+-- A task's values are those of the event that begins its run, so a worker's event cannot change them.
 -- +goose StatementBegin
 create function taskledger_internal.limit_value(per text, kind text, biz_id text) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -250,15 +248,15 @@ comment on function taskledger_internal.limit_value(text, text, text) is
   'Returns the value under which a limit counts a task: empty for a limit with one count, null if a limit per a column '
   'does not apply to the task.';
 
--- Sets or replaces a limit, and makes its slots and tokens. A slot has a first row before a start can lock it. A new
--- slot gets it even if it seems to have rows: the snapshot may be older than their removal. A first row below others is
--- removed again.
+-- Sets or replaces a limit, and creates its slots and tokens. A slot needs a first row before a start can lock it. A
+-- new slot gets one even if it seems to have rows, because the snapshot may be older than their removal; a first row
+-- below others is removed later.
 --
--- The tasks of the kinds that run, and are on the list of unfinished tasks, hold slots above the limit if they hold no
--- permit of it: no task starts until enough of them have ended.
+-- Running tasks of the kinds that are on the list of unfinished tasks and hold no permit of the limit hold slots above
+-- it: no task starts until enough of them have ended.
 --
--- With another burst the tokens form another ring. It contains the newest uses of the last ring. A start that is not
--- committed has locked a use of the last ring, and counts as a start of now.
+-- Another burst means another ring, which contains the newest uses of the last one. An uncommitted start has locked a
+-- use of the last ring, and counts as starting now.
 -- +goose StatementBegin
 create function taskledger_internal.set_start_limit(
   name text, kinds text[], weights integer[], per text, max_running integer, rate integer, period_s integer,
@@ -390,8 +388,8 @@ $$;
 comment on function taskledger_internal.remove_start_limit(text) is
   'Removes a limit of starts, and returns its name if there was one.';
 
--- A snapshot of REPEATABLE READ may lack a limit, or have an earlier version of it: a start fails if a limit has been
--- set since. The row of a change that has not been committed is locked. Mostly the numbers show that there was none.
+-- A REPEATABLE READ snapshot may lack a limit or show an earlier version, so a start fails if a limit has been set
+-- since. The row of an uncommitted change is locked. Usually the numbers alone show that there was no change.
 -- +goose StatementBegin
 create function taskledger_internal.check_limits_are_current() returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -452,18 +450,17 @@ $$;
 comment on function taskledger_internal.make_slot(text, text, integer) is
   'Makes a slot of a value. Returns false if it exists, null if an open transaction makes it.';
 
--- While attempts hold slots above a lowered limit, as many of the highest free slots up to the limit stay free. Each
--- start relies on free slots above its own, so two starts at the same moment cannot exceed the limit together. A start
--- under the higher limit, whose transaction is open, has locked its slot: a locked slot is not free.
--- A start reads the limit again when it has locked a slot. So either it is under the new limit, or every start that is
--- finds its slot locked.
+-- While attempts hold slots above a lowered limit, the same number of the highest slots within the limit must stay
+-- free. Each start relies on free slots above its own, so two simultaneous starts cannot exceed the limit together. An
+-- open start under the higher limit has locked its slot, and a locked slot is not free. A start reads the limit again
+-- after it has locked a slot. So either it obeys the new limit, or every start that does finds its slot locked.
 --
--- The search reads a few slots at a time, from the end of the session's last search: the slots that were taken long
--- ago are probably free. The other free slots that it has found are for the next starts of the session. The setting
--- taskledger.slots is their list, and only a hint: every slot is checked again.
+-- The search reads a few slots at a time, and continues where the session's last search ended: slots that were taken
+-- long ago are probably free. Other free slots that it finds are for the session's next starts. The setting
+-- taskledger.slots lists them, as a hint only: every slot is checked again.
 --
--- The starts of a value make its slots: the lowest that is missing and that no open transaction makes, of 256. Slots
--- can be missing below others: of transactions that were rolled back, or removed while a start made a higher one.
+-- The starts of a value create its slots: of 256, the lowest that is missing and that no open transaction is creating.
+-- Slots can be missing below others after a rollback, or because they were removed while a start created a higher one.
 -- Indexes: primary keys, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.take_permit(name text, value text, is_per boolean, most integer,
@@ -689,13 +686,12 @@ $$;
 comment on function taskledger_internal.make_token(bigint, text, bigint) is
   'Makes a token of a value. Returns false if it exists, null if an open transaction makes it.';
 
--- The starts of a value make its tokens, as take_permit makes slots.
+-- The starts of a value create its tokens, as take_permit creates slots.
 --
--- The newest burst rows of a ring have no next use: their numbers are above all others. A use that was locked, by a
--- transaction that was rolled back, may be below them: tidy_tokens makes it usable again. The times are those of the
--- events, so the rate holds by the ledger's own record, however long a statement lasts.
--- The start reads the limit again when it has locked a row: see take_permit and set_start_limit.
--- Indexes: primary keys.
+-- The newest burst rows of a ring have no next use: their numbers are the highest. A use that was locked by a
+-- transaction that rolled back may be below them; tidy_tokens makes it usable again. The times are those of the events,
+-- so the ledger itself shows that the rate holds, however long a statement lasts. The start reads the limit again after
+-- it has locked a row (see take_permit and set_start_limit). Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.take_tokens(name text, value text, is_per boolean, weight integer, kind text,
                                                 at timestamptz)
@@ -783,10 +779,10 @@ $$;
 comment on function taskledger_internal.take_tokens(text, text, boolean, integer, text, timestamptz) is
   'Takes tokens of a rate for a start at a moment, the time of its event. Raises TL008 if there are not as many.';
 
--- As take_permit, for the starts of a statement. It looks at each slot once, and returns the numbers of the starts for
--- which it has found none: take_permit takes these. A search of an index reads all rows of the slot that are on a page,
--- however few it needs. So it begins with the rows whose n is at least that of most slots, as the session has seen it.
--- Indexes: primary keys, event_run.
+-- Like take_permit, for all starts of a statement. Checks each slot once, and returns the numbers of the starts for
+-- which it has found none; take_permit handles these. An index search reads all of a slot's rows on a page, however few
+-- it needs. So it begins with rows whose n is at least the n of most slots that the session has seen. Indexes: primary
+-- keys, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.take_permits_at_once(
   name text, value text, is_per boolean, most integer, kinds text[], biz_ids text[], versions integer[],
@@ -882,7 +878,7 @@ comment on function taskledger_internal.take_permits_at_once(text, text, boolean
                                                              integer[]) is
   'Takes permits of a limit for starts. Returns the numbers of those, from 1, for which it has not found a free slot.';
 
--- As take_tokens, for the starts of a statement: for all of them, or for none.
+-- Like take_tokens, for all starts of a statement or for none.
 -- Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.take_tokens_at_once(name text, value text, weights integer[], at timestamptz[])
@@ -936,8 +932,8 @@ $$;
 comment on function taskledger_internal.take_tokens_at_once(text, text, integer[], timestamptz[]) is
   'Takes tokens of a rate for all starts of the lists, or for none. Reports whether it has taken them.';
 
--- The starts of a statement are the events started and progressed that it inserted, those with one xmin and cmin. No
--- role can set these. They do not include a progressed event that continues an attempt.
+-- The starts of a statement are the started and progressed events that it has inserted: they share xmin and cmin, which
+-- no role can set. A progressed event that continues an attempt is not one of them.
 -- Indexes: event_xid_position, primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.take_permits_of_statement(xid xid8, first bigint) returns void
@@ -1018,10 +1014,11 @@ comment on function taskledger_internal.take_permits_of_statement(xid8, bigint) 
   'Takes permits and tokens for the starts that a statement has inserted: those from a position on, the first of them. '
   'Raises TL008 if there are not as many.';
 
--- The first start of a statement takes for all of them. The setting taskledger.first_start is its position. It is only
--- a hint: the start at that position is of the same statement and comes before this one, or this one is the first.
+-- The first start of a statement takes the permits and tokens of all. The setting taskledger.first_start is its
+-- position, as a hint: if the start at that position is not an earlier one of the same statement, this one is the
+-- first.
 --
--- With its owner's rights: no role may write the tables permit and start_token.
+-- Runs with its owner's rights, because no role may write the tables permit and start_token.
 -- Index: event_xid_position.
 -- +goose StatementBegin
 create function taskledger_internal.take_permits() returns trigger
@@ -1049,11 +1046,12 @@ $$;
 comment on function taskledger_internal.take_permits() is
   'The trigger that takes permits and tokens for each start of a kind with limits. Raises TL008 if one is not free.';
 
--- After the insert, so that an event that is not inserted takes no permit. A progressed event can begin an attempt.
+-- Fires after the insert, so that an event that is not inserted takes no permit. A progressed event can begin an
+-- attempt.
 create trigger event_permits after insert on taskledger.event
   for each row when (new.type in ('started', 'progressed')) execute function taskledger_internal.take_permits();
 
--- With its owner's rights, because a worker may read neither permits nor, if it is limited to kinds, other events.
+-- Runs with its owner's rights: a worker may not read permits, and a limited worker may not read other kinds' events.
 -- Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.is_limited(kind text) returns boolean
@@ -1067,7 +1065,7 @@ $$;
 
 comment on function taskledger_internal.is_limited(text) is 'Reports whether a kind has limits of starts.';
 
--- With its owner's rights, as is_limited.
+-- Runs with its owner's rights, like is_limited.
 -- +goose StatementBegin
 create function taskledger_internal.lost_holders(kind text) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
@@ -1089,12 +1087,11 @@ $$;
 comment on function taskledger_internal.lost_holders(text) is
   'Returns the tasks of a kind that hold a permit and whose workers are gone.';
 
--- Rows of a slot are removed from the oldest on, and none that a start has locked: see the beginning of this file. The
--- only row of a free slot above the limit is removed too. The lock of the limit's row keeps the limit from being raised
--- meanwhile. A limit that is being set is passed over: its transaction may wait for a removed row. An exact key shows
--- whether older rows are left, once for each series of rows without gaps: an old transaction may keep any number of
--- removed rows from being vacuumed. The slots of a value are removed from the highest on, when no start has used them
--- for 10 s. Indexes: primary keys.
+-- Removes a slot's rows, oldest first, except those that a start has locked (see the beginning of this file), and the
+-- only row of a free slot above the limit. A lock on the limit's row keeps it from being raised meanwhile. A limit that
+-- is being set is skipped: its transaction may be waiting for a removed row. A look-up by exact key shows whether older
+-- rows are left, once for each gapless series: an old transaction may keep any number of removed rows from being
+-- vacuumed. A value's slots are removed highest first, once no start has used them for 10 s. Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.remove_permits(how_many integer) returns integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -1159,13 +1156,12 @@ $$;
 comment on function taskledger_internal.remove_permits(integer) is
   'Removes at most how_many old rows of slots, and as many free slots. Returns how many slots and rows it has removed.';
 
--- If the clock was set back, tokens were used in the future: they count as used now.
+-- After the clock was set back, some tokens were used in the future: they count as used now.
 --
--- A use whose token no start can find any more is repeated with the time of the use, up to the newest use of its ring.
+-- A use whose token no start can find is inserted again, with its time, up to the newest use of its ring.
 --
--- Uses are removed from the oldest on, and none that a start has locked, as rows of slots. The ring of a value is
--- removed when no start has used it for a window and 10 s, and rings of earlier limits are.
--- Indexes: primary keys.
+-- Uses are removed oldest first, except locked ones, like the rows of slots. A value's ring is removed once no start
+-- has used it for a window and 10 s; so are rings of earlier limits. Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.tidy_tokens(how_many integer) returns integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -1264,7 +1260,7 @@ comment on function taskledger_internal.tidy_tokens(integer) is
   'Removes old uses of tokens, at most how_many of each sort, and makes tokens usable whose last use is in the future '
   'or is not known to starts. Returns how many rows it has removed.';
 
--- The shares of partitions. A dispatcher reads all of them each time that it reads the limits.
+-- The shares of partitions. A dispatcher reads all of them whenever it reads the limits.
 create table taskledger.partition_weight (
   partition  text collate "C" primary key check (octet_length(partition) between 1 and 64
                                                  and partition !~ '[\u0001-\u001f\u007f-\u009f]'),
@@ -1282,7 +1278,7 @@ select w.partition, w.weight, w.actor, w.updated_at from taskledger.partition_we
 
 comment on view taskledger.partition_weights is 'The partitions with a weight other than the default of 1.';
 
--- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- Runs with its owner's rights, because a role with DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.remove_partition_weight(partition text) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
