@@ -122,8 +122,8 @@ return encode(substring(sha256(convert_to(kind || '/' || biz_id, 'UTF8')) for 16
 comment on function taskledger_internal.key_hash(text, text) is
   'Returns the hash by which archived_key stores a key: the first 16 bytes of the SHA-256 of kind/biz_id.';
 
--- With its owner's rights: each role that appends asks. Stable, so that it reads the snapshot of the calling statement.
--- Index: primary key.
+-- Runs with its owner's rights: each role that appends asks. Stable, so that it reads the snapshot of the calling
+-- statement. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.archived_version(kind text, biz_id text) returns integer
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -142,8 +142,8 @@ $$;
 comment on function taskledger_internal.archived_version(text, text) is
   'Returns the last version of the archived task with this key; null if none was archived.';
 
--- A snapshot from during a run sees the events of a task until they are removed, but its end, too: see the header.
--- With its owner's rights, and stable, as archived_version. Indexes: position, primary key.
+-- A snapshot taken during a run sees a task's events until they are removed, and also the task's end: see the header.
+-- Stable, and runs with its owner's rights, like archived_version. Indexes: position, primary key.
 -- +goose StatementBegin
 create function taskledger_internal.still_has(kind text, biz_id text, "position" bigint, last integer) returns boolean
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
@@ -162,8 +162,8 @@ comment on function taskledger_internal.still_has(text, text, bigint, integer) i
   'Returns whether the event of a task at a position is in the ledger, and none after a version: a removed task has '
   'none.';
 
--- Volatile, so that it sees the removal that it has waited for. With its owner's rights, because only the owner may
--- lock rows of events. Index: primary key.
+-- Volatile, to see the removal that it has waited for. Runs with its owner's rights, because only the owner may lock
+-- rows of events. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.still_ends(kind text, biz_id text, version integer,
                                                needs_args boolean default false) returns boolean
@@ -185,7 +185,7 @@ comment on function taskledger_internal.still_ends(text, text, integer, boolean)
   'Locks the last event of a finished task against its removal until the transaction ends. Returns whether the event '
   'is in the ledger: it is not if the task was removed. With needs_args also whether the args are not erased.';
 
--- With its owner's rights, because no role may read the table. Index: primary key.
+-- Runs with its owner's rights, because no role may read the table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.archived_keys(kinds text[], biz_ids text[])
 returns table (n bigint, version integer, state taskledger.task_state, archived_at timestamptz, file text,
@@ -214,7 +214,7 @@ comment on function taskledger_internal.archived_keys(text[], text[]) is
 -- service was faster. The discarded event has the version after the archived one, so that the numbers of the archived
 -- events are not used again. An operator who releases the task afterwards runs it again.
 --
--- With its owner's rights: the services read no archived key. Waits for concurrent appends to the duplicates.
+-- Runs with its owner's rights: the services read no archived key. Waits for concurrent appends to the duplicates.
 -- Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.discard_archived(kinds text[], biz_ids text[], actor text)
@@ -268,9 +268,9 @@ $$;
 comment on function taskledger_internal.discard_archived(text[], text[], text) is
   'Discards the tasks among some whose keys are archived, and returns their numbers, from 1.';
 
--- An enqueue whose IfExists runs a finished task again has inserted version 1, and asks whether the task is an archived
--- one. Volatile, so that it sees the removal that the insert has waited for. In an older snapshot of REPEATABLE READ,
--- the insert meets no version 1 either, although its transaction still reads the removed one. Indexes: primary keys.
+-- Called by an enqueue whose IfExists runs a finished task again, after it has inserted version 1: was the task
+-- archived? Volatile, to see the removal that the insert has waited for. With an older REPEATABLE READ snapshot, the
+-- insert finds no version 1 either, although its transaction still reads the removed one. Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.runs_archived(kind text, biz_id text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -323,8 +323,8 @@ comment on table taskledger.event is
   'The ledger: one row for each event of a task (kind, biz_id), numbered by version. '
   'Rows are appended and never changed. The archive removes finished tasks, as a whole.';
 
--- The position up to which events are older than a moment, found by halving: positions follow the time, almost. An
--- error of it costs time alone. Index: position.
+-- Finds the position up to which events are older than a time by bisection: positions almost follow the time, and an
+-- error only costs time. Index: position.
 -- +goose StatementBegin
 create function taskledger_internal.position_before(moment timestamptz) returns bigint
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -358,8 +358,8 @@ $$;
 comment on function taskledger_internal.position_before(timestamptz) is
   'Returns about the last position whose event was recorded before a moment.';
 
--- The order of its steps is what the file's header rests on: archived_until is raised; then a snapshot is taken, which
--- is seen; then the open transactions are listed. With its owner's rights: the role archiver writes none of it.
+-- The header relies on the order of the steps: raise archived_until, take the snapshot seen, list the open
+-- transactions. Runs with its owner's rights, because the role archiver may write none of these.
 -- +goose StatementBegin
 create function taskledger_internal.begin_archive(older_than interval, place text, out run integer,
                                                   out cutoff timestamptz)
@@ -399,7 +399,7 @@ comment on function taskledger_internal.begin_archive(interval, text) is
   'Begins a run of the archive, for tasks that ended longer ago than older_than. place: the archive, null for none. '
   'Returns its id and the moment.';
 
--- A run that was killed may have left files before its first batch. Reads archive_batch, a row for some hundred tasks.
+-- A killed run may have left files before its first batch. Reads archive_batch, one row for some hundred tasks.
 -- +goose StatementBegin
 create function taskledger_internal.archive_places() returns table (place text, has_volumes boolean)
 language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp as $$
@@ -421,10 +421,10 @@ $$;
 comment on function taskledger_internal.archive_places() is
   'Returns the archives to which runs may have stored tasks, and whether they have.';
 
--- A transaction without a snapshot takes its next one after the beginning of the run. Its owner may not be allowed to
--- see that of sessions of other logins: then the transaction counts until it ends. A dispatcher looks for archived keys
--- only if it has found archived_until raised when it renewed its lease, which lasts 1.5 s: before the first batch, the
--- run waits for that.
+-- A transaction without a snapshot takes its next one after the run has begun, so it does not count. If the owner may
+-- not see other logins' snapshots, their transactions count until they end. A dispatcher looks up archived keys only
+-- after it has seen archived_until raised, when it renews its lease of 1.5 s; the run waits for that before the first
+-- batch.
 -- +goose StatementBegin
 create function taskledger_internal.archive_waits(run integer)
 returns table (pid integer, login text, since timestamptz)
@@ -448,15 +448,16 @@ $$;
 comment on function taskledger_internal.archive_waits(integer) is
   'Returns the sessions whose transactions are older than a run of the archive, for which it waits.';
 
--- The candidates of a run among the next events: whole tasks that ended before its cutoff, whose ends its snapshot and
--- the readers of the feed see. Subscribers and the relay hold a task for hold longer than the cutoff; the other readers
--- until they have read it. While a projection is rebuilt, no task is a candidate.
+-- The candidates of a run among the next events: whole tasks that ended before the cutoff, as seen by its snapshot and
+-- by the readers of the feed. Subscribers and the relay hold a task for at most hold after the cutoff, other readers
+-- until they have read it. While a projection is being rebuilt, no task is a candidate.
 --
--- Events up to after are not read. A task that is no candidate yet ends with a later event, or is read by a later run.
--- Tasks of reserved kinds, such as operations, are archived only by name. Those of kind taskledger.next stay: a key of
--- them stands for all runs that wait behind one task.
+-- Events up to after are not read: their tasks end with a later event, or are read by a later run. Reserved kinds, such
+-- as operations, are archived only by name. Tasks of kind taskledger.next stay, because one key stands for all runs
+-- that wait behind a task.
 --
--- With its owner's rights, as a role that removes nothing reads no snapshot of readers. Indexes: position, primary key.
+-- Runs with its owner's rights, because not every caller may read the readers' snapshots. Indexes: position, primary
+-- key.
 -- +goose StatementBegin
 create function taskledger_internal.archivable(run integer, kinds text[], except_kinds text[], hold interval,
                                                after bigint, how_many integer,
@@ -535,7 +536,7 @@ comment on function taskledger_internal.archivable(integer, text[], text[], inte
   'kinds, or of some, except others. Also how many events it has read, position and time of the last, and how many '
   'tasks readers of the feed hold, one of these readers, and the earliest end of the tasks.';
 
--- With its owner's rights: the role archiver writes no run. Index: primary key.
+-- Runs with its owner's rights: the role archiver writes no run. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.end_archive(run integer, kinds text[], tasks bigint, held bigint, held_by text,
                                                 held_since timestamptz) returns void
@@ -553,8 +554,8 @@ comment on function taskledger_internal.end_archive(integer, text[], bigint, big
   'Records the end of a run of the archive: the kinds that were named, how many tasks it has removed and readers of '
   'the feed hold, one of these readers, and the earliest end of the tasks.';
 
--- Runs of the same kinds replace each other. A run that was killed or has failed leaves no end, and a later one of the
--- same kinds has none yet. Index: none; the table contains the last 1,000 runs. archive_batch: the last row.
+-- Runs of the same kinds replace each other. A run that was killed or has failed has no end; nor has a later run of the
+-- same kinds that is still going on. Index: none; the table contains the last 1,000 runs. archive_batch: the last row.
 -- +goose StatementBegin
 create function taskledger_internal.archive_state(out ended_at timestamptz, out cutoff timestamptz, out tasks bigint,
                                                   out held bigint, out held_by text, out held_since timestamptz,
@@ -617,11 +618,11 @@ comment on function taskledger_internal.record_act(text, text, text, json, json)
 -- waits behind it; if a reader that misses nothing has not read its end; or if a different key with its hash was
 -- archived.
 --
--- First the last events are locked, so that still_ends waits; then a newer snapshot shows what has followed until then.
--- The batch and its record commit with the removal. Two calls at once share no task, since locked ones are passed over.
--- They take turns to count.
+-- The last events are locked first, so that still_ends waits; then a newer snapshot shows the events after them. The
+-- batch and its record commit with the removal. Concurrent calls share no task, because locked ones are skipped, and
+-- count one after another.
 --
--- With its owner's rights: only the owner deletes. Indexes: primary keys.
+-- Runs with its owner's rights: only the owner deletes. Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.remove_tasks(run integer, kinds text[], biz_ids text[], versions integer[],
                                                  file text, actor text, reason text, out tasks integer,
@@ -844,7 +845,7 @@ select s.kind, s.keep, s.actor, s.updated_at from taskledger.archive_setting s;
 comment on view taskledger.archive_settings is
   'The kinds whose finished tasks the archive of serve keeps for a time of their own; null: forever.';
 
--- With its owner's rights, and a record in the same transaction. Index: primary key.
+-- Runs with its owner's rights, and a record in the same transaction. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.set_archive(kind text, keep interval, is_forever boolean, actor text, reason text)
 returns void

@@ -1,4 +1,4 @@
--- Erasure: data, meta and actor of tasks are removed for good, and what was copied from them.
+-- Erasure removes the data, meta and actor of tasks for good, with all copies in the database.
 -- Owner: package ledger.
 --
 --   erasure  written by erase_tasks, read by ledger
@@ -6,13 +6,12 @@
 -- Package internal/erasure calls erase_tasks, and package internal/archive import_erasure. Others call erased_until and
 -- has_erased_args. The relay and package internal/archive read the view erasures.
 --
--- An erasure is complete in one transaction, except for the stream and for files: the relay removes the messages when
--- it reads the record of the act, and the files are rewritten afterwards, from the list. So it may be killed at any
--- point and run again.
+-- One transaction does everything in the database. Afterwards the relay deletes the messages, when it reads the act's
+-- record, and the files are rewritten from the list. So an erasure may be killed at any point, and run again.
 
 -- +goose Up
 
--- A row for each task and each act. Kinds and biz_ids contain no personal data.
+-- One row for each task of each act. Kinds and biz_ids contain no personal data.
 create table taskledger.erasure (
   id        uuid not null,
   kind      text collate "C" not null,
@@ -44,7 +43,7 @@ select x.id, x.kind, x.biz_id, x.until, x.shard, x.first_at, x.last_at, x.erased
 comment on view taskledger.erasures is
   'The tasks that were erased: data, meta and actor of their events up to position until are removed. id: of the act.';
 
--- With its owner's rights: each role that reads archived tasks asks. Index: primary key.
+-- Runs with its owner's rights, for every role that reads archived tasks. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.erased_until(kind text, biz_id text) returns bigint
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -60,7 +59,7 @@ $$;
 comment on function taskledger_internal.erased_until(text, text) is
   'Returns the position up to which the events of a task are erased; 0: it was not erased.';
 
--- With its owner's rights, as erased_until. Indexes: primary keys, event_run.
+-- Runs with its owner's rights, like erased_until. Indexes: primary keys, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.has_erased_args(kind text, biz_id text) returns boolean
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -77,7 +76,7 @@ $$;
 comment on function taskledger_internal.has_erased_args(text, text) is
   'Returns whether the args of a task are erased, so that it cannot be released.';
 
--- The dispatcher gives a task its turn in its line: the event names no person, and the line is read from it.
+-- These events keep their data: the dispatcher has given a task its turn. They name no person, and the line needs them.
 -- +goose StatementBegin
 create function taskledger_internal.is_turn(type taskledger.event_type, data json) returns boolean
 language sql immutable parallel safe
@@ -87,8 +86,7 @@ return type = 'released' and coalesce(starts_with(data::text, '{"reason":"turn"'
 comment on function taskledger_internal.is_turn(taskledger.event_type, json) is
   'Returns whether an event gives a task its turn in its line: an erasure keeps it.';
 
--- Only the transaction of an erasure changes an event, and only so that it loses data, meta and actor. Index: primary
--- key.
+-- Only an erasure's transaction may change an event, and only remove its data, meta and actor. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.check_erasure() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -125,8 +123,8 @@ comment on table taskledger.event is
   'Rows are appended and never changed. The archive removes finished tasks, as a whole; an erasure removes data, meta '
   'and actor.';
 
--- Statistics contain the durations in data: those of minutes up to the last erased event stay as they are, as those of
--- archived tasks. Indexes: none on archive_run, which contains the last 1,000 runs; erasure_last_at.
+-- Statistics contain durations from data. Those of minutes up to the last erased event stay, like those of archived
+-- tasks. Indexes: none on archive_run, which contains the last 1,000 runs; erasure_last_at.
 -- +goose StatementBegin
 create or replace function taskledger_internal.archived_before() returns timestamptz
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -140,8 +138,8 @@ $$;
 comment on function taskledger_internal.archived_before() is
   'Returns a moment after the ends of all archived tasks, and not before the last erased event; null: neither exists.';
 
--- Deliveries of webhooks about the events of tasks, whose errors contain the receivers' answers, and alarms that show
--- one of the tasks. Reads all alarms. Indexes: primary key of event.
+-- The webhook deliveries about the tasks' events, whose errors contain receivers' answers, and the alarms that show one
+-- of the tasks. Reads all alarms. Index: primary key of event.
 -- +goose StatementBegin
 create function taskledger_internal.copies_of(kinds text[], biz_ids text[]) returns table (kind text, biz_id text)
 language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp
@@ -175,13 +173,13 @@ $$;
 comment on function taskledger_internal.copies_of(text[], text[]) is
   'Returns the keys of the deliveries and alarms that are about some tasks.';
 
--- Erases tasks: unfinished ones are cancelled first. Nothing is erased before the projector has read the ends of all:
--- is_waiting is true then, the cancellations commit, and the caller tries again. A task that neither the table nor the
--- archive has is returned in unknown, and is erased only if accepts_unknown.
+-- Erases tasks; unfinished ones are cancelled first. Until the projector has read the end of every task, nothing is
+-- erased: is_waiting is true, the cancellations commit, and the caller tries again. A task in neither the table nor the
+-- archive is returned in unknown, and erased only if accepts_unknown.
 --
--- The rows of the last events are locked before the mutex, as remove_tasks does. With its owner's rights: no role may
--- change events. An audit of the projector may still find events that it has missed, without texts. Indexes: primary
--- keys.
+-- Locks the rows of the last events before the mutex, like remove_tasks. Runs with its owner's rights, because no role
+-- may change events. An audit of the projector may later find events that it missed, without their texts. Indexes:
+-- primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.erase_tasks(id uuid, kinds text[], biz_ids text[], accepts_unknown boolean,
                                                 fingerprint text, actor text, reason text,
@@ -306,7 +304,7 @@ comment on function taskledger_internal.erase_tasks(uuid, text[], text[], boolea
   'relay could not. Returns whether the projector must first read more, how many tasks and events are erased, and a '
   'task that is unknown.';
 
--- The list of the files, for an import by the owner. Index: primary key of event.
+-- Takes over the list in an archive's files, for an import by the owner. Index: primary key of event.
 -- +goose StatementBegin
 create function taskledger_internal.import_erasure(id uuid, kinds text[], biz_ids text[], positions bigint[],
                                                    erased_at timestamptz, actor text, reason text) returns void
