@@ -90,7 +90,7 @@ comment on function taskledger_internal.incarnation() is
   'Returns the id in the table incarnation; null on a standby, and until a feed is opened after a crash or a '
   'restore.';
 
--- With its owner's rights: a role that may update the row could make every reader begin its page again.
+-- Runs with its owner's rights: a role that may update the row could make every reader begin its page again.
 -- +goose StatementBegin
 create function taskledger_internal.begin_incarnation() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -375,8 +375,8 @@ return to_timestamp(pg_sequence_last_value('taskledger.awaited_until'::regclass)
 comment on function taskledger_internal.is_awaited() is
   'Returns whether a process waits for outcomes; null if none ever did.';
 
--- With its owner's rights: a role that reads events may wait, for at most a minute at a time. A moment further ahead
--- dates from before the clock was set back.
+-- Runs with its owner's rights: a role that reads events may wait, for at most a minute at a time. A moment further
+-- ahead dates from before the clock was set back.
 -- +goose StatementBegin
 create function taskledger_internal.await_outcomes(microseconds bigint) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$

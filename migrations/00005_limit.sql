@@ -195,7 +195,7 @@ create sequence taskledger.rejected;
 comment on sequence taskledger.rejected is
   'Counts the calls that were rejected because too many tasks of their kind wait, rolled back or not.';
 
--- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.remove_limit(kind text) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$

@@ -223,7 +223,7 @@ comment on function taskledger_internal.check_lease(text, text) is
   'Raises an error unless a worker of the session''s login is alive and has a kind. With null for the kind, only if '
   'the worker belongs to another login.';
 
--- With its owner's rights: a role with the privilege DELETE may lock the whole table, which stops every worker.
+-- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table, which stops every worker.
 -- Locks the row. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.remove_lease(name text) returns void
@@ -458,8 +458,8 @@ $$;
 comment on function taskledger_internal.lock_workers(text[]) is
   'Locks workers of these kinds that take their first lease against each other, until the transaction ends.';
 
--- With its owner's rights: no role may take the lock, which makes sessions of one login count one after the other. A
--- volatile function sees the rows that the calling statement has written. Extending a lease takes no lock. Reads the
+-- Runs with its owner's rights: no role may take the lock, which makes sessions of one login count one after the other.
+-- A volatile function sees the rows that the calling statement has written. Extending a lease takes no lock. Reads the
 -- whole small table, when a lease is new or grows. Locks a row until the transaction ends.
 -- +goose StatementBegin
 create function taskledger_internal.may_have_lease(name text, detail json) returns boolean
@@ -519,7 +519,7 @@ comment on view taskledger.broker is
 
 insert into taskledger.mutex (name) values ('archive');
 
--- With its owner's rights: its callers may lock no row. Index: primary key.
+-- Runs with its owner's rights: its callers may lock no row. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.lock_archive() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -543,7 +543,7 @@ comment on table taskledger.fence_key is
   'The key that seals the fences of attempts over HTTP. A process that knows it, and has a token, can end attempts '
   'that were given to the same token.';
 
--- With its owner's rights: no role reads the table. Locks the row that it inserts.
+-- Runs with its owner's rights: no role reads the table. Locks the row that it inserts.
 -- +goose StatementBegin
 create function taskledger_internal.fence_key() returns bytea
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -574,7 +574,7 @@ comment on table taskledger.remote_session is
   'What a worker over HTTP holds by its last heartbeat, until until: the process that gave it the tasks reads it '
   'before it counts them as lost.';
 
--- With its owner's rights: a role with the privilege DELETE may lock the whole table. Locks the session's row, and
+-- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table. Locks the session's row, and
 -- skips rows that another transaction has locked. Reads the whole small table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.hold_session(name text, holds text[], term_ms bigint) returns void
@@ -596,7 +596,7 @@ $$;
 comment on function taskledger_internal.hold_session(text, text[], bigint) is
   'Records what a worker over HTTP holds. Removes the rows that ended an hour ago.';
 
--- With its owner's rights: no role reads the table. Index: primary key.
+-- Runs with its owner's rights: no role reads the table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.session_holds_ms(name text, hold text) returns bigint
 language sql stable security definer set search_path = pg_catalog, pg_temp

@@ -97,7 +97,7 @@ select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
 
 comment on view taskledger.outbox is 'The events that the relay has not yet published, in no particular order.';
 
--- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.remove_parked(positions bigint[]) returns setof bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -129,7 +129,7 @@ comment on table taskledger.subscriber_parked is
   'Events that subscribers have not handled: parked because they fail, or an earlier one of their task does, or '
   'discarded by an operator.';
 
--- With its owner's rights, as above. Index: primary key.
+-- Runs with its owner's rights, as above. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.remove_subscriber_parked(reader text, kind text, biz_id text)
 returns setof integer

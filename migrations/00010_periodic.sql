@@ -49,7 +49,7 @@ create table taskledger.schedule (
 
 comment on table taskledger.schedule is 'The schedules of periodic tasks, and each schedule''s next firing.';
 
--- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.remove_schedule(name text) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$

@@ -10,7 +10,7 @@
 -- One change of one task: cancelled, released, scheduled or buried. A compare-and-set, as each append: if it is lost,
 -- the new head decides, at most 20 times. A worker that runs the task is fenced off.
 --
--- With the rights of its caller: the policies of an operator's role decide what it may append. change_own_task calls it
+-- Runs with its caller's rights: the policies of an operator's role decide what it may append. change_own_task calls it
 -- for producers. outcome is empty, or why nothing was written: unknown, version, state, time.
 --
 -- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the
@@ -154,7 +154,7 @@ comment on function taskledger_internal.check_replace(integer, text, text) is
   'Raises an error if the caller is no operator, and another login, whose member it is not, has enqueued the run that '
   'it replaces, or that its run follows: the login with the id author.';
 
--- With its owner's rights: a producer may neither read events nor append these.
+-- Runs with its owner's rights: a producer may neither read events nor append these.
 -- +goose StatementBegin
 create function taskledger_internal.change_own_task(kind text, biz_id text, type taskledger.event_type,
                                                     expected integer, actor text, reason text, after_us bigint,
@@ -331,7 +331,7 @@ select p.kind, p.since, p.actor, p.reason from taskledger.pause p;
 
 comment on view taskledger.paused_kinds is 'The kinds whose tasks no worker starts, since when, by whom and why.';
 
--- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.remove_pause(kind text) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$

@@ -84,9 +84,9 @@ return type = 'started'
 comment on function taskledger_internal.begins_attempt(taskledger.event_type, taskledger.event_type) is
   'Returns whether an event of type that follows one of type last belongs to a new attempt.';
 
--- With its owner's rights, because a policy cannot read its own table. Volatile, so that it also sees the rows that the
--- calling statement has inserted. The login comes first: an attempt of the session's own login need not read the
--- leases. Index: primary key.
+-- Runs with its owner's rights, because a policy cannot read its own table. Volatile, so that it also sees the rows
+-- that the calling statement has inserted. The login comes first: an attempt of the session's own login need not read
+-- the leases. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint,
                                             priority smallint, partition text, order_key text,

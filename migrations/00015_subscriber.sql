@@ -460,7 +460,7 @@ comment on function taskledger_internal.mark_feed(text, json) is
   'Replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there '
   'is such a subscriber.';
 
--- With its owner's rights: a role may only write its own login.
+-- Runs with its owner's rights: a role may only write its own login.
 -- +goose StatementBegin
 create function taskledger.give_subscriber(subscriber text, login text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -492,7 +492,7 @@ $$;
 comment on function taskledger.give_subscriber(text, text) is
   'Gives a subscriber to another login, leaves its place, and reports whether there is such a subscriber.';
 
--- With its owner's rights: see thin_cursor. It takes any name, so that nothing is left that no command removes.
+-- Runs with its owner's rights: see thin_cursor. It takes any name, so that nothing is left that no command removes.
 -- +goose StatementBegin
 create function taskledger.remove_subscriber(subscriber text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -535,8 +535,8 @@ comment on view taskledger.subscribers is
   'The subscribers: each continues about at a position, unless it is paused. taskledger_internal.feed_lag counts the '
   'events that it has not passed.';
 
--- With its owner's rights: no role may take the lock, which makes sessions of one login count one after the other. A
--- volatile function sees the rows that the calling statement has inserted. Index: primary key, from name to name.
+-- Runs with its owner's rights: no role may take the lock, which makes sessions of one login count one after the other.
+-- A volatile function sees the rows that the calling statement has inserted. Index: primary key, from name to name.
 -- +goose StatementBegin
 create function taskledger_internal.may_add_subscriber(reader text, n bigint) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$

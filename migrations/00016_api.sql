@@ -44,8 +44,8 @@ create unique index token_name on taskledger.token (name) where hash is null and
 
 comment on table taskledger.token is 'The callers of the HTTP API: the hashes of their tokens, their roles and kinds.';
 
--- With its owner's rights, because the API may not write tokens: a caller must present the link's secret, of which the
--- API can read only the hash. It compares hashes, so its time reveals nothing about the secret. It also deletes the
+-- Runs with its owner's rights, because the API may not write tokens: a caller must present the link's secret, of which
+-- the API can read only the hash. It compares hashes, so its time reveals nothing about the secret. It also deletes the
 -- sessions that ended more than 30 days ago. The row lock makes the second of two calls see the first one's hash.
 -- +goose StatementBegin
 create function taskledger_internal.redeem_link(secret text, session_hash bytea) returns boolean

@@ -74,7 +74,7 @@ end;
 comment on function taskledger_internal.failing_event(text) is
   'Returns the event that stops a subscriber; no row: none does.';
 
--- With its owner's rights: a subscriber's role may not read the table. Index: primary key.
+-- Runs with its owner's rights: a subscriber's role may not read the table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.has_tables(reader text) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp
