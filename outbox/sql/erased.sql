@@ -1,8 +1,7 @@
--- The tasks of an erasure, and between which messages of the stream their events are: behind the first sequence, and
--- up to the second. A row of the relay's cursor that is older than an event has no message of it. If the row has passed
--- the last event, no later message is of the task.
--- $1 id of the erasure, $2 time of creation of the stream. Locks nothing. Indexes: erasure_id, primary keys of cursor
--- and event.
+-- Selects the tasks of an erasure, and where the stream has their events: after the first sequence, up to the second. A
+-- row of the relay's cursor that is older than a task's first event was written before its first message, and a row
+-- that has passed the last event was written after its last message. $1 the erasure's id, $2 when the stream was
+-- created. Locks nothing. Indexes: erasure_id, primary keys of cursor and event.
 select x.kind, x.biz_id, x.shard, x.until, coalesce(before.tail, 0), coalesce(passed.seq, 9223372036854775807)
   from taskledger.erasures x
   left join lateral (

@@ -1,11 +1,10 @@
--- The last events of tasks whose attempts another process has given to workers over HTTP.
--- $1 kinds, $2 biz_ids, $3 workers, $4 versions of the offered events and $5 versions of the last events before the
--- attempts: text array literals of one length.
--- Returns, for each task that exists, its number in the lists (from 1), version, type, attempt and actor of its last
--- event, the actor of the first event after $5, the version of the event with the args of its run, for how many
--- milliseconds the lease of the worker that has the attempt is still valid, how many milliseconds old the last event
--- is, and when the offered event was recorded (null: it does not exist). Locks nothing. Indexes: primary keys,
--- event_run.
+-- Selects the last events of tasks that another process has given to workers over HTTP.
+-- $1 kinds, $2 biz_ids, $3 workers, $4 versions of the offered events, $5 versions of the last events before the
+-- attempts: text array literals of the same length.
+-- Returns for each existing task its number in the lists (from 1); version, type, attempt and actor of its last event;
+-- the actor of the first event after $5; the version of the event with its run's args; for how many milliseconds the
+-- lease of the attempt's worker is still valid; the age of the last event in milliseconds; and when the offered event
+-- was recorded (null: it does not exist). Locks nothing. Indexes: primary keys, event_run.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        case when h.actor = r.worker then r.worker
             else coalesce((

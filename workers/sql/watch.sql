@@ -1,12 +1,12 @@
--- Selects the state of the database, of the dispatcher and of kinds, for a worker.
--- Returns the database's session_incarnation() ('' before the first feed or on a standby) and clock;
--- whether a process waits for outcomes; the dispatcher's epoch, public key (hex) and latency in microseconds (0, ''
--- and 0 if none has begun yet); and in each row a kind with one of its conditions:
--- 'paused': an operator has paused it; 'claimed': live workers claim its tasks and do not ask the dispatcher for them;
--- 'shed': its oldest waiting tasks are discarded, or soon may be, because at least half of the limit waits;
--- 'gated': it has a concurrency limit; 'limited': it has a limit of how many tasks start in a period.
--- Without such kinds, one row with '' as kind.
--- Locks nothing. Reads the small tables of pauses, of leases and of limits; a count is one row of its key.
+-- Selects what a worker needs to know about the database, the dispatcher and kinds.
+-- Returns session_incarnation() ('' before the first feed or on a standby); the database's clock; whether a process
+-- waits for outcomes; the dispatcher's epoch, public key (hex) and latency in microseconds (0, '' and 0 before the
+-- first dispatcher); and one kind with a condition in each row:
+-- 'paused': by an operator; 'claimed': live workers claim its tasks instead of asking the dispatcher;
+-- 'shed': its oldest waiting tasks are or may soon be discarded, because at least half of the limit is waiting;
+-- 'gated': it has a concurrency limit; 'limited': it has a rate limit.
+-- Without such kinds, one row with the kind ''.
+-- Locks nothing. Reads the small tables of pauses, leases and limits, and one row for each count.
 select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.session_incarnation(), '') end,
        (date_part('epoch', clock_timestamp()) * 1e6)::bigint,
        coalesce((select taskledger_internal.is_awaited()), false),

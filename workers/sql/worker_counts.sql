@@ -1,4 +1,4 @@
--- Selects the kinds that live workers handle, with the number of these workers. Locks nothing. Reads the whole small
+-- Selects the kinds that live workers handle, each with the number of its workers. Locks nothing. Reads a whole small
 -- table.
 select w.kind, count(distinct w.worker)
   from taskledger.worker_kinds w
