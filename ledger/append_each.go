@@ -202,7 +202,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 }
 
 var errAppendedRows error = &CorruptError{
-	What: "result of an append", Err: errors.New("it has not one row for each event"),
+	What: "result of an append", Err: errors.New("it does not have one row for each event"),
 }
 
 // missing returns the requests in order that were not appended.

@@ -227,7 +227,7 @@ func openArchive(place string, openObjects func(string) (Objects, error)) (archi
 	case !strings.Contains(place, "://"):
 		return archive.Directory(place), nil
 	case openObjects == nil:
-		return nil, errors.New("OpenObjects is not set, which opens object stores")
+		return nil, errors.New("OpenObjects, which opens object stores, is not set")
 	}
 	return openObjects(place)
 }

@@ -29,12 +29,12 @@ func newRebaseCommand(a *app) *cobra.Command {
 	var f rebaseFlags
 	cmd := &cobra.Command{
 		Use:   "rebase",
-		Short: "Make a database valid that came from a dump or by logical replication",
-		Long: `Make a database valid that came from a dump or by logical replication. Its transaction ids belong to
+		Short: "Make a database from a dump or logical replication usable",
+		Long: `Make a database from a dump or logical replication usable. Its transaction ids belong to
 another database, so relay and projector refuse to work. The command records up to which event they are
 meaningless, and all events are published and projected again. Without --yes it only shows the changes.
 
-Services, producers and workers may run meanwhile: they wait for moments. A subscription that still writes
+Services, producers and workers may run meanwhile: they wait briefly. A subscription that still writes
 events is refused (exit code 4). If the command is interrupted or killed, nothing has changed: run it again.
 In a database that needs no rebase it changes nothing. It also advances the sequence of positions if that is
 behind the events, which makes enqueues fail.

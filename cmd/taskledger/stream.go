@@ -90,7 +90,7 @@ func newRebuildStreamCommand(a *app) *cobra.Command {
 	var yes, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "stream",
-		Short: "Delete the stream, and let the relay make it again from the ledger",
+		Short: "Delete the stream; the relay creates it again from the ledger",
 		Long: `Delete the stream LEDGER, and let the relay make it again, with its configuration, and publish the last
 100,000 positions on it. It is the cure for a stream that is damaged, has other settings, or does not belong to a
 restored database. Without --yes the command shows the stream and changes nothing. It prints the commands by

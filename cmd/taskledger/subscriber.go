@@ -159,7 +159,7 @@ func newSeekSubscriberCommand(a *app) *cobra.Command {
 	var isNow, isBeginning bool
 	cmd := &cobra.Command{
 		Use:   "subscriber NAME",
-		Short: "Move a subscriber; make it if it is missing, or give it to another login",
+		Short: "Move a subscriber, create it, or give it to another login",
 		Long: `Move a subscriber to after the event at a position, to a time, to the beginning of the ledger or to the
 present. It is made if it is missing. A process that works as it continues there after its next page.
 

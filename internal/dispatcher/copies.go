@@ -10,7 +10,7 @@ import (
 )
 
 // errRelayBegins: the relay makes sure now, and reads the stream for it.
-var errRelayBegins = errors.New("the relay has not made sure yet that no copy of the database works")
+var errRelayBegins = errors.New("the relay has not yet checked that no copy of the database is working")
 
 // confirm returns the run of the server, after making sure that no other copy of the database works in it. The first
 // dispatcher of a run asks on NATS, see package internal/copies. confirm records the reason if the dispatcher must not

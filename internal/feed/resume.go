@@ -21,7 +21,7 @@ var placeAfterSQL string
 
 // ErrForeignPlace means that a place was reached in another database, or in this one before a crash. Its transaction
 // IDs have no meaning here.
-var ErrForeignPlace = errors.New("the place is one of another database, or of this one before a crash")
+var ErrForeignPlace = errors.New("the place belongs to another database, or to this one before a crash")
 
 // Place returns the place of the feed: everything before it was returned by Next or Poll.
 func (f *Feed) Place() Place { return f.place.Place }
