@@ -33,7 +33,7 @@ const (
 
 // record is the content of recordFile.
 type record struct {
-	// Runs have the measures that no later run has, by the time at which they began.
+	// Runs contains the runs in the order of their beginnings, each with the measures that no later run has repeated.
 	Runs []*report `json:"runs"`
 }
 

@@ -241,9 +241,9 @@ func runArchived(ctx context.Context, db DB, rows []firstEvent, inserted []int, 
 	return err
 }
 
-// groups returns the indices of rows, in groups to resolve one after another. All rows of a key in a group may be
-// appended to a task that exists, or none of them: those that may are written before the others are read. Usually
-// there is one group.
+// groups returns the indices of rows, in groups to resolve one after another. In a group, either all rows of a key may
+// be appended to an existing task, or none: rows that may are written before the others are read. Usually there is one
+// group.
 func groups(rows []firstEvent) [][]int {
 	type last struct {
 		group int

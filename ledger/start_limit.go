@@ -46,7 +46,7 @@ var ErrStartLimit = pgerr.ErrStartLimit
 // effect when its workers have read it, within a second. Until they end, it does not count tasks that began shortly
 // before that without a recorded start.
 type StartLimit struct {
-	// Name is the limit's name. Call a limit of one kind like the kind; other names have the same form.
+	// Name is the limit's name: the kind's name for a limit of one kind, otherwise any name of the same form.
 	Name string
 	// Kinds contains the kinds that share the limit, and the weight of each: how many of the rate's starts one of its
 	// starts counts as. 0 means 1.
@@ -70,8 +70,8 @@ const (
 	PerOrderKey  LimitPer = "order_key"
 )
 
-// StartRate is the number of tasks that may start in a period. It holds for any interval of that length, by the
-// database's clock: not only for those that begin with a full minute.
+// StartRate is the number of tasks that may start in a period: in any interval of that length by the database's clock,
+// whenever it begins.
 type StartRate struct {
 	Starts int           // 1 to [MaxRate]
 	Period time.Duration // a second, a minute, an hour or a day

@@ -66,7 +66,7 @@ func newRemoteOutcome(result json.RawMessage, err error) remoteOutcome {
 	return o
 }
 
-// apply is what the handler does with an outcome.
+// apply ends the attempt with the outcome, in the handler.
 func (o remoteOutcome) apply(job *Job) error {
 	if o.err == nil && o.result != nil {
 		return job.Result(o.result)

@@ -256,7 +256,7 @@ func explainEnd(f fence, err error) error {
 	return pgerr.Explain("end the attempt at "+f.Key.String(), err)
 }
 
-// cut ends an attempt whose time is up, as the process that gave it does. The second of them has no effect.
+// cut ends an attempt whose time is up. The process that gave it also does so; the later of the two has no effect.
 func (g *gateway) cut(ctx context.Context, f fence) {
 	version, err := g.versionOf(ctx, f)
 	if err != nil || version == 0 {

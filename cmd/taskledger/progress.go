@@ -61,8 +61,8 @@ func (a *app) busy(doing string) (stop func()) {
 	}
 }
 
-// counted shows people how much an operation of unknown length has done: beside a moving bar on a terminal, else as a
-// line at intervals.
+// counted shows the progress of an operation of unknown length: next to a moving bar on a terminal, otherwise as a line
+// at intervals.
 func (a *app) counted(doing string) (show func(done string), stop func()) {
 	if a.onTerminal() && a.config.output == formatTable {
 		bar, stop := a.bar(doing, 0)

@@ -93,7 +93,7 @@ func verifyBuiltIn(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	return printReport(a, "projection", projector.TasksName, report)
 }
 
-// planRebuild shows the tables that a rebuild would replace. what is projection or subscriber.
+// planRebuild shows the tables that a rebuild would replace, of the projection or of a subscriber (what).
 func planRebuild(a *app, what, name string, version int) error {
 	answer := map[string]any{what: name, "version": version, "dry_run": true}
 	return a.print(answer, func(w io.Writer) {

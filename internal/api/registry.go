@@ -163,7 +163,7 @@ func (g *registry) admit(c *caller) time.Duration {
 	return b.take(g.now())
 }
 
-// bucket contains the requests that a caller may send at once: those of a second, which come back one by one.
+// bucket contains the requests that a caller may send at once, as many as in one second. They are refilled one by one.
 type bucket struct {
 	interval time.Duration // between two requests at the caller's rate
 	fullAt   time.Time     // when all of them are back

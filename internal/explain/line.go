@@ -25,8 +25,8 @@ var (
 // maxBefore is the number of earlier tasks in line that are counted.
 const maxBefore = 1000
 
-// placesPerTask is how many places of a line are read for each task that is listed: those of tasks that have left the
-// line are passed over.
+// placesPerTask is the number of places of a line that are read for each listed task. Tasks that have left the line are
+// skipped.
 const placesPerTask = 10
 
 // LineTask is a task at the head of a line.

@@ -45,8 +45,8 @@ type RelayClaim struct {
 	Displaced string
 }
 
-// TakeRelay takes or renews the relay's lease. It returns the beginning of the holder's term, in microseconds since
-// 1970; during the term no other relay had the lease. It returns 0 if another holder has the lease.
+// TakeRelay takes or renews the relay's lease. It returns when the holder's term began, in microseconds since 1970: no
+// other relay has held the lease since. It returns 0 if the lease belongs to another holder.
 //
 // If the database's clock was set back, TakeRelay first shortens every lease taken before that to one more term. It
 // does so for workers' leases, too. Thus no lease outlives its holder by more than two terms, whatever the clock does.

@@ -27,10 +27,10 @@ func servedStream(name string) string {
 	return "SUBSCRIBER_" + name
 }
 
-// servedBytes is the greatest size of the stream of a served subscriber, as package outbox makes it.
+// servedBytes is the maximum size of a served subscriber's stream, as package outbox creates it.
 const servedBytes = 64 << 20
 
-// maxServed is the greatest number of subscribers that one account serves. A login in the database has the same limit.
+// maxServed is the maximum number of subscribers that one account serves, the same as for a login of the database.
 const maxServed = 250
 
 // servedStreams returns lines that enable JetStream. Its limits leave disk and memory of the server to the ledger's

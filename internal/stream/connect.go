@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// writeTimeout bounds for how long a server that reads nothing blocks every user of a connection, also one that stops.
+// writeTimeout bounds how long a server that reads nothing blocks the users of a connection, even while they stop.
 const writeTimeout = 10 * time.Second
 
 // Connect connects with the options that relay and workers need: it reconnects forever, and buffers no messages

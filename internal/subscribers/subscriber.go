@@ -59,10 +59,9 @@ type Point struct {
 	Newest   ledger.Position // of the events; 0: not known
 }
 
-// ReadHistory returns the points of a subscriber at the ends of steps of time, the oldest first; the last one
-// is now. A step is a number of seconds. The points lie within the last hour; earlier ones, and those of a
-// subscriber that is new, repeat the oldest known position. It never commits. Its cost grows with steps, not with the
-// number of events.
+// ReadHistory returns a subscriber's points at the end of each step, oldest first; the last one is now. A step is a
+// number of seconds. Points from before the last hour, or before a new subscriber began, repeat the oldest known
+// position. It never commits. Its cost grows with the number of steps, not of events.
 func ReadHistory(
 	ctx context.Context, db ledger.DB, name string, step time.Duration, steps int,
 ) ([]Point, error) {

@@ -184,7 +184,7 @@ func wrongRuns(r *record) (all []string) {
 		for _, e := range events {
 			if e.HasArgs() {
 				var args job
-				_ = json.Unmarshal(e.Data, &args) // args that do not decode have no nonce, which no effect has
+				_ = json.Unmarshal(e.Data, &args) // without a nonce if they do not decode, so no effect matches
 				nonce = args.Nonce
 				enqueued[nonce] = true
 			}

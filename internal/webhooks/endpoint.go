@@ -23,7 +23,7 @@ const (
 	maxTimeout     = time.Minute
 )
 
-// Endpoint is an HTTP server that receives signed requests. It must have a public address, or one in Allow.
+// Endpoint is an HTTP server that receives signed requests. Its address must be public, or in Allow.
 type Endpoint struct {
 	URL string `json:"url"` // https or http
 	// SecretFile names a file, and SecretEnv an environment variable, that contains the secret of the signature. One

@@ -1,3 +1,3 @@
-// Package wire contains bodies of the HTTP API that its server and its clients share, but no user needs: those of the
-// work protocol (docs/work-over-http.md), of batches and of changes.
+// Package wire contains bodies of the HTTP API that only its server and clients need: of the work protocol
+// (docs/work-over-http.md), batches and changes.
 package wire

@@ -28,11 +28,11 @@ type Pool[T any] struct {
 // Levels is the number of levels of items: 0 is the first.
 const Levels = 4
 
-// While items of several levels wait, every share-th item to leave is the one that has waited longest.
+// While items of several levels wait, every share-th item that leaves is the one with the longest wait.
 const share = 16
 
-// Line is the items of one kind. An item of a lower level runs before an item of a higher one, and each 16th item is
-// the one that has waited longest. The mutex of its pool guards all fields. Create one with [NewLine].
+// Line contains the items of one kind. An item of a lower level runs before an item of a higher one, and each 16th item
+// is the one with the longest wait. The mutex of its pool guards all fields. Create one with [NewLine].
 type Line[T any] struct {
 	slots   int
 	running int
