@@ -43,7 +43,7 @@ comment on function taskledger_internal.timeline() is
   'null on a standby.';
 
 -- Aurora has a disk that outlives its servers, so there each start counts, and each beginning of the statistics, which
--- PostgreSQL discards at each crash recovery, also if it recovers without a new postmaster. Elsewhere a crash empties
+-- PostgreSQL discards at each crash recovery, even without a new postmaster. Elsewhere a crash empties
 -- the table incarnation, and statistics that an administrator resets must not look like one. The planner inlines the
 -- expression.
 create function taskledger_internal.last_crash() returns text

@@ -3,22 +3,22 @@
 --
 -- The dispatcher calls advance_lines; other packages call line_before and stopped_lines.
 --
--- A task takes its place in line with an event lined_up, and its turn begins with an event released with the reason
--- turn. advance_lines alone appends the latter, and no other event than that makes a task in line available. So no
--- dispatcher and no worker can start a task before its turn, and the newest turn of an order key names the task whose
--- turn it is. The turn lasts until the task has ended, lines up again, or is scheduled by an operator; a dead task
--- keeps it, unless it was enqueued with pass_if_dead. A task that waits for a retry, or after a snooze, keeps its turn.
+-- A task enters its line with the event lined_up. Its turn begins with the event released and the reason turn: only
+-- advance_lines appends that event, and no other event makes a task in line available. So no dispatcher or worker can
+-- start a task before its turn, and the newest turn of an order key names the task whose turn it is. The turn lasts
+-- until the task has ended, lines up again, or is scheduled by an operator. A task that waits for a retry or after a
+-- snooze keeps its turn; so does a dead task, unless it was enqueued with pass_if_dead.
 --
 -- The next task is the one with the lowest position among the lined_up events that are still the last events of their
 -- tasks. So A comes before B if A committed before B's transaction began, or if both wait and A's position is lower.
 --
--- The search for it costs the same however long the line is, and however long its history. The data of a turn contain
--- the place, which is the position of the lined_up event that was the lowest then, and the snapshot seen of that
--- search. Every lined_up event that seen contains and that is not above the place had been served. So the next search
--- reads those above the place, and those of transactions that seen does not contain: unfinished in seen, or begun
--- before bound, an xid drawn after the snapshot. A transaction draws its xid before its first position, so a
--- transaction from bound on has only positions above the place. A late task moves the place back, and the next search
--- steps over the tasks between once. As data, these numbers stay right in a restored dump and in a clone.
+-- The search costs the same however long the line and its history are. The data of a turn contain two results of its
+-- search: the place, which is the position of the lowest lined_up event at that time, and the snapshot seen. Every
+-- lined_up event that seen contains and that is not above the place had had its turn. So the next search reads the
+-- events above the place, and the events of transactions that seen does not contain: unfinished in seen, or begun
+-- before bound, an xid drawn after the snapshot. (A transaction draws its xid before its first position, so
+-- transactions from bound on have only positions above the place.) A late task moves the place back, and the next
+-- search skips the tasks in between once. As data, these numbers stay valid in a restored dump and in a clone.
 
 -- +goose Up
 
@@ -55,7 +55,7 @@ end;
 comment on function taskledger_internal.with_pass_if_dead(text, boolean) is
   'Returns the meta of an event with args, with the member pass_if_dead added if it is set.';
 
--- A producer can have written any JSON.
+-- Producers can write any JSON.
 -- +goose StatementBegin
 create function taskledger_internal.passes_if_dead(meta json) returns boolean
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
@@ -236,8 +236,8 @@ comment on function taskledger_internal.advance_lines(text[]) is
   'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns '
   'the events of these turns. It must be the first statement of a READ COMMITTED transaction that writes.';
 
--- Where a task stands in its line, for people. Tasks that committed late, before the last search, are not counted: they
--- are few, and each turn looks for them.
+-- Where a task stands in its line, for display. Tasks that committed late, before the last search, are not counted:
+-- they are few, and each turn searches for them.
 -- Indexes: event_turn, event_line, primary key. It reads at most the given number of lined_up events.
 -- +goose StatementBegin
 create function taskledger_internal.line_before(order_key text, before bigint, most integer)
@@ -290,9 +290,9 @@ comment on function taskledger_internal.line_before(text, bigint, integer) is
   'or is dead (null: the line is free), how many tasks wait before this position, whether they are more than most, and '
   'the place after which tasks wait.';
 
--- The lines that stand because a task is dead, the newest first. It examines the newest 10,000 burials of tasks with
--- order keys and, if there are more, up to 10,000 tasks that the projection shows as dead.
--- Indexes: event_line_dead, event_turn, primary key, event_run; task_dead.
+-- The lines that stand because of a dead task, newest first. Examines the newest 10,000 burials of tasks with order
+-- keys and, if there are more, up to 10,000 tasks that the projection shows as dead. Indexes: event_line_dead,
+-- event_turn, primary key, event_run; task_dead.
 -- +goose StatementBegin
 create function taskledger_internal.stopped_lines(most integer)
 returns table (order_key text, kind text, biz_id text, since timestamptz, is_more boolean)
