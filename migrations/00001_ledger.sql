@@ -266,8 +266,8 @@ create index event_long on taskledger.event (kind, biz_id, type, version) where 
 -- The event that contains the args of a task: the newest in this index, or else version 1. Most tasks are not in it.
 create index event_run on taskledger.event (kind, biz_id, version) where run is not null;
 
--- Lines: where each task took its place, also by transaction, and which task had its turn last. See 00022_line.sql.
--- Events of tasks without an order key are in none of them.
+-- Lines: where each task took its place, by position and by transaction, and which had the last turn. See
+-- 00022_line.sql. Events of tasks without an order key are in none of them.
 create index event_line on taskledger.event (order_key, position) where type = 'lined_up';
 create index event_line_xid on taskledger.event (xid, order_key, position) where type = 'lined_up';
 create index event_turn on taskledger.event (order_key, position)

@@ -103,7 +103,7 @@ comment on function taskledger_internal.admits(text, integer, integer) is
 -- owner's rights, such as taskledger.enqueue, apply the limits themselves.
 --
 -- A task is begun by its version 1, and by the event of a next run. An event that replaces args, or reschedules,
--- follows one that is not finished.
+-- follows an unfinished task.
 --
 -- Stable, so that it reads the snapshot in which the statement itself has found the limit not reached. With its owner's
 -- rights, as admits. Indexes: primary keys.

@@ -6,7 +6,7 @@
 
 -- +goose Up
 
--- Whether two JSON texts have the same value: the one definition of "the same args", for all languages. The order of
+-- Whether two JSON texts have the same value: this defines "the same args" for all languages. The order of
 -- members, spaces, and the notation of strings and numbers do not matter. An object with a repeated name has no defined
 -- value: a text that contains one equals only texts that differ from it in spaces and notation alone.
 --
@@ -524,7 +524,7 @@ comment on function taskledger_internal.enqueue_again(text, text, text, text, te
   'task''s last one; or null as position if the task does not exist, or is not changed. Raises an error if too many '
   'tasks of the kind wait.';
 
--- The key of the task that stands for the next run of another one: nextrun.Of in Go.
+-- The key of the task that stands for another task's next run: nextrun.Of in Go.
 create function taskledger_internal.next_id(kind text, biz_id text) returns text
 language sql immutable strict parallel safe
 return case when octet_length(kind) + octet_length(biz_id) < 255 then kind || '/' || biz_id

@@ -5,7 +5,7 @@
 --                sealer, the row dispatcher, the row broker for the NATS server of serve, or one of each member of its
 --                cluster; for workers one row of each worker process, and of each session over HTTP that has
 --                attempts of an ended process
---   mutex  rows to lock: each role locks those of its job
+--   mutex  rows to lock: each role locks the rows of its job
 --   fence_key, remote_session  workers over HTTP whose calls reach several processes of serve
 --
 -- Other packages read the views relay_lease, workers, worker_kinds and broker, and call worker_alive_ms. Workers in
@@ -244,7 +244,7 @@ comment on function taskledger_internal.remove_lease(text) is
   'its kinds.';
 
 -- As remove_lease. Skips rows that another transaction has locked. Reads the whole small table. A program that crashes
--- repeatedly at its start leaves a lease each time: only so many remain that they can be read.
+-- repeatedly at its start leaves a lease each time; their number is bounded, so that they can be read.
 -- +goose StatementBegin
 create function taskledger_internal.sweep_leases() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -562,8 +562,8 @@ $$;
 comment on function taskledger_internal.fence_key() is
   'Returns the key that seals fences, and makes it if there is none.';
 
--- One row for each process of a worker over HTTP whose heartbeat has reached another process of serve than the one that
--- gave it the tasks.
+-- One row for each process of a worker over HTTP whose heartbeat has reached a different process of serve, which did
+-- not give it the tasks.
 create table taskledger.remote_session (
   name  text collate "C" primary key check (octet_length(name) <= 200), -- the token's name, a slash, the session
   until timestamptz not null,

@@ -10,8 +10,8 @@
 -- One change of one task: cancelled, released, scheduled or buried. A compare-and-set, as each append: if it is lost,
 -- the new head decides, at most 20 times. A worker that runs the task is fenced off.
 --
--- Runs with its caller's rights: the policies of an operator's role decide what it may append. change_own_task calls it
--- for producers. outcome is empty, or why nothing was written: unknown, version, state, time.
+-- Runs with its caller's rights: the policies of an operator's role decide which events it may append. change_own_task
+-- calls it for producers. outcome is empty, or why nothing was written: unknown, version, state, time.
 --
 -- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the
 -- winner of a race. Indexes: primary key, event_run.
@@ -210,8 +210,8 @@ $$;
 comment on function taskledger_internal.check_change(taskledger.event_type, text, text, bigint, timestamptz, integer) is
   'Raises an error for an argument of a change that package ledger rejects.';
 
--- An operator may change all tasks, a producer those that its login has enqueued: which function the caller's role may
--- execute decides.
+-- An operator may change all tasks, a producer only tasks that its login has enqueued, by the function that the
+-- caller's role may execute.
 -- +goose StatementBegin
 create function taskledger_internal.change(kind text, biz_id text, type taskledger.event_type, expected integer,
                                            actor text, reason text, after_us bigint, at timestamptz, priority integer)

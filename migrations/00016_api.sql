@@ -10,8 +10,8 @@
 -- A caller is identified by a secret, stored only as its SHA-256, or, if hash is null, by the name that a client
 -- certificate or a trusted proxy gives. The secret has 130 random bits, so a fast hash is as safe as a slow one.
 --
--- A row with link_until is a session of the console. At first, hash is that of a link's secret, with which the API
--- admits no request. Until link_until, redeem_link replaces it once by the hash of the session's secret.
+-- A row with link_until is a session of the console. At first, hash is the hash of a link's secret, with which the API
+-- admits no request. Until link_until, redeem_link replaces it once with the hash of the session's secret.
 create table taskledger.token (
   id         text collate "C" primary key,  -- the part of the token that is no secret
   name       text collate "C" not null,     -- of the caller: the actor of its events
@@ -44,8 +44,8 @@ create unique index token_name on taskledger.token (name) where hash is null and
 
 comment on table taskledger.token is 'The callers of the HTTP API: the hashes of their tokens, their roles and kinds.';
 
--- Runs with its owner's rights, because the API may not write tokens: a caller must present the link's secret, of which
--- the API can read only the hash. It compares hashes, so its time reveals nothing about the secret. It also deletes the
+-- Runs with its owner's rights, because the API may not write tokens: a caller must present the link's secret, and
+-- the API can read only its hash. It compares hashes, so its time reveals nothing about the secret. It also deletes the
 -- sessions that ended more than 30 days ago. The row lock makes the second of two calls see the first one's hash.
 -- +goose StatementBegin
 create function taskledger_internal.redeem_link(secret text, session_hash bytea) returns boolean

@@ -15,8 +15,8 @@
 -- in each statement that inserts the event started, and takes what each limit of the kind demands, in the order of
 -- their names. So no program, dispatcher or role can start one task too many: the statement fails with SQLSTATE TL008.
 --
--- Concurrency: a start takes a permit, which is one of the slots 1 to max_running. Only the newest row of a slot
--- counts, the one with the highest n. Its attempt holds the slot while it is running and its task's last attempt; an
+-- Concurrency: a start takes a permit, which is one of the slots 1 to max_running. Only a slot's newest row counts,
+-- which has the highest n. Its attempt holds the slot while it is running and its task's last attempt; an
 -- ended attempt stays ended. A start locks the newest row of a free slot, skips rows that others have locked, and
 -- inserts row n + 1. So starts neither wait for each other nor update a row. Rows are removed oldest first, and never
 -- while a start has locked them. So a start that was suspended for hours cannot insert a row n + 1 that existed before:
@@ -225,7 +225,7 @@ comment on view taskledger.limit_use is
   'it allows, until they end. oldest_at: since when the first of them has. next_at: when the next task can start, if '
   'the rate allows none now; only of limits with one count.';
 
--- A task's values are those of the event that begins its run, so a worker's event cannot change them.
+-- A task's values come from the event that begins its run, so a worker's event cannot change them.
 -- +goose StatementBegin
 create function taskledger_internal.limit_value(per text, kind text, biz_id text) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -689,7 +689,7 @@ comment on function taskledger_internal.make_token(bigint, text, bigint) is
 -- The starts of a value create its tokens, as take_permit creates slots.
 --
 -- The newest burst rows of a ring have no next use: their numbers are the highest. A use that was locked by a
--- transaction that rolled back may be below them; tidy_tokens makes it usable again. The times are those of the events,
+-- transaction that rolled back may be below them; tidy_tokens makes it usable again. The times come from the events,
 -- so the ledger itself shows that the rate holds, however long a statement lasts. The start reads the limit again after
 -- it has locked a row (see take_permit and set_start_limit). Indexes: primary keys.
 -- +goose StatementBegin

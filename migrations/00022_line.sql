@@ -9,8 +9,8 @@
 -- until the task has ended, lines up again, or is scheduled by an operator. A task that waits for a retry or after a
 -- snooze keeps its turn; so does a dead task, unless it was enqueued with pass_if_dead.
 --
--- The next task is the one with the lowest position among the lined_up events that are still the last events of their
--- tasks. So A comes before B if A committed before B's transaction began, or if both wait and A's position is lower.
+-- The next task has the lowest position among the lined_up events that are still the last events of their tasks. So A
+-- comes before B if A committed before B's transaction began, or if both wait and A's position is lower.
 --
 -- The search costs the same however long the line and its history are. The data of a turn contain two results of its
 -- search: the place, which is the position of the lowest lined_up event at that time, and the snapshot seen. Every
@@ -132,8 +132,8 @@ comment on function taskledger_internal.line_turns(text[]) is
 
 -- Gives the next task of each line its turn, if the line is free.
 --
--- The lock makes several callers take turns: each sees the turns of the one before. It is taken on a table that no
--- other role may lock. It draws no xid, so that the xid that is drawn with the search is newer than its snapshot.
+-- The lock makes concurrent callers take turns: each sees the turns of the caller before. It is taken on a table that
+-- no other role may lock. It draws no xid, so that the xid that is drawn with the search is newer than its snapshot.
 --
 -- It waits for concurrent appends to the tasks, for at most the lock_timeout of the caller.
 -- Indexes: event_turn, event_line, event_line_xid, primary key. Planned as feed_page is.

@@ -12,7 +12,7 @@
 -- archived_version, still_has, still_ends, archived_until, archived_keys, runs_archived and discard_archived.
 --
 -- A task is removed as a whole, in the transaction that adds its key to archived_key. So each snapshot sees the
--- events, or the key. Nothing may be appended to a task from what was read before the removal:
+-- events, or the key. A read from before the removal must not lead to an append after it:
 --
 --   - A statement that looks for the task's last event in its own snapshot sees the end of the task, or no event. A
 --     snapshot from before the end would see an older event. So a run of the archive first waits for the transactions
@@ -101,7 +101,7 @@ comment on view taskledger.archive_gaps is
 create index archive_batch_xid on taskledger.archive_batch (xid);
 create index archive_batch_total on taskledger.archive_batch (kind, state, id);
 
--- A row stays for each removed task: 52 bytes, and an entry of the index. Kind and state are those of the batch.
+-- A row stays for each removed task: 52 bytes, and an entry of the index. The batch has its kind and state.
 create table taskledger.archived_key (
   hash    uuid not null,              -- key_hash
   version integer not null,           -- the last one; a duplicate that was discarded continues it

@@ -37,7 +37,7 @@ $$;
 comment on function taskledger_internal.begin_import(integer[], text[]) is
   'Locks an empty ledger for an import until the transaction ends, and adds the logins of its events.';
 
--- The timers are those that the statements of package ledger insert with the events; an event contains its time.
+-- Inserts the same timers as the statements of package ledger; each event contains its timer's time.
 -- Indexes: primary key of event, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.end_import() returns bigint

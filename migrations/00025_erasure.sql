@@ -123,8 +123,8 @@ comment on table taskledger.event is
   'Rows are appended and never changed. The archive removes finished tasks, as a whole; an erasure removes data, meta '
   'and actor.';
 
--- Statistics contain durations from data. Those of minutes up to the last erased event stay, like those of archived
--- tasks. Indexes: none on archive_run, which contains the last 1,000 runs; erasure_last_at.
+-- Statistics contain durations from data. Up to the minute of the last erased event they stay, like the statistics of
+-- archived tasks. Indexes: none on archive_run, which contains the last 1,000 runs; erasure_last_at.
 -- +goose StatementBegin
 create or replace function taskledger_internal.archived_before() returns timestamptz
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

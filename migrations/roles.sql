@@ -367,7 +367,7 @@ create policy relay on taskledger.event for insert to relay with check (
   and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, order_key, type)
       is not null);
 
--- Operators release, bury, cancel and postpone tasks, the last also with another priority. They change schedules with
+-- Operators release, bury, cancel and postpone tasks, and change their priority. They change schedules with
 -- a record of it, run them now, pass over their firings, and try alarms. Their other acts are recorded as tasks of
 -- kind taskledger.operation.
 create policy operator on taskledger.event for insert to operator with check (

@@ -1,5 +1,5 @@
 -- Returns turns in a line that an earlier task should have had: it was visible to the search for the next task, stood
--- before it, and left its place later. The order is that of positions, so the database's clock does not matter.
+-- before it, and left its place later. Positions decide the order, so the database's clock does not matter.
 select b.kind || '/' || b.biz_id || ' got its turn in ' || b.order_key || ' before ' || a.kind || '/' || a.biz_id
   from taskledger.event b
   join taskledger.event place on place.kind = b.kind and place.biz_id = b.biz_id and place.version = b.version - 1

@@ -1,6 +1,6 @@
 -- Returns how far a subscriber and the events were at the ends of steps of time, the oldest first. The last one is now.
--- $1 reader, $2 seconds of a step, $3 number of steps, $4 most cursor rows that are read; a busy subscriber's older
--- places are then those of the oldest row read.
+-- $1 reader, $2 seconds of a step, $3 number of steps, $4 the maximum number of cursor rows to read; a busy
+-- subscriber's older places repeat the oldest row's.
 -- Locks nothing. Indexes: primary keys of cursor and moment; the event with the greatest position.
 with passed as materialized (
   select c.n, floor(extract(epoch from statement_timestamp() - c.recorded_at) / $2::bigint)::bigint as ago,

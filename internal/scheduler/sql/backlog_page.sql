@@ -2,7 +2,7 @@
 -- last event up to there made them available.
 -- $1 kind; the window: $2 seen, $3 seen_top, $4 seen_bound, $5 until, $6 top; $7 position after which to start,
 -- $8 maximum number of events, $9 maximum number of tasks; the projector's place: everything visible in $10 was
--- counted, and of what is visible in $11 ('' for none) everything up to position $12; $13 incarnation of the
+-- counted, and up to position $12 everything visible in $11 ('' for none); $13 incarnation of the
 -- database.
 -- Returns whether the incarnation is unchanged, the number of events, the position of the last one, and in each row a
 -- task (or nulls): position of the event, biz_id, version, and whether a later event exists. Ordered by position.

@@ -1,7 +1,7 @@
 -- How many tasks of a kind waited when the projector had counted, among the tasks that one of the $3 events before
 -- position $2 made available.
--- $1 kind; the projector's place: everything visible in $4 was counted, and of what is visible in $5 ('' for
--- none) everything up to position $6.
+-- $1 kind; the projector's place: everything visible in $4 was counted, and up to position $6 everything
+-- visible in $5 ('' for none).
 -- Returns the number of events (0: the ledger begins here), their lowest position, and the number of tasks.
 -- Locks nothing. Indexes: (position), backwards; then the primary key for each event that made a task of the
 -- kind available; the lateral limit keeps the planner on it.
