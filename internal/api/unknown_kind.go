@@ -31,7 +31,7 @@ const codeForbiddenTable = "42501"
 
 const (
 	// kindsAge is the least time between two reads of the kinds.
-	kindsAge = 2 * time.Second
+	kindsAge = time.Second
 	// kindsShare is the least ratio of the time between two reads of the kinds to the duration of a read.
 	kindsShare = 50
 	// maxKinds bounds the kinds that are read. A ledger with more of them has no hints.
@@ -41,8 +41,9 @@ const (
 	// maxSimilar bounds the similar kinds of a hint.
 	maxSimilar = 3
 	// hintWait is how long the first call of a session waits for tasks if it names an unknown kind: the worker gets the
-	// hint then. Kinds are not registered, and a worker may start before its first task is enqueued.
-	hintWait = time.Second
+	// hint then, from a read during its call. Kinds are not registered, and a worker may start before its first task is
+	// enqueued.
+	hintWait = kindsAge + kindsAge/2
 )
 
 // kindNames contains the kinds that have or had tasks. It reads them only for kinds that it does not contain, so that
@@ -53,6 +54,7 @@ type kindNames struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex // held while the kinds are read, so that one request reads them for all
+	readAt  time.Time  // when the last read began
 	next    time.Time  // of the next read
 	isWhole bool       // known contains all kinds
 	known   map[ledger.Kind]bool
@@ -83,8 +85,11 @@ func newKindNames(db ledger.DB, logger *slog.Logger) *kindNames {
 	return &kindNames{read: read, now: time.Now, logger: logger}
 }
 
-// unknown returns hints about kinds that never had a task, with similar kinds that the caller may use.
-func (n *kindNames) unknown(ctx context.Context, c *caller, kinds []ledger.Kind) (hints []wire.UnknownKind) {
+// unknown returns hints about kinds that never had a task, with similar kinds that the caller may use. It returns none
+// if the kinds cannot be read again and were read before a time: a task may have been enqueued since.
+func (n *kindNames) unknown(
+	ctx context.Context, c *caller, kinds []ledger.Kind, since time.Time,
+) (hints []wire.UnknownKind) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	isKnown := func(k ledger.Kind) bool { return n.known[k] }
@@ -92,7 +97,7 @@ func (n *kindNames) unknown(ctx context.Context, c *caller, kinds []ledger.Kind)
 		return nil
 	}
 	n.readAgain(ctx)
-	if !n.isWhole {
+	if !n.isWhole || n.readAt.Before(since) {
 		return nil
 	}
 	for _, k := range kinds {
@@ -131,6 +136,7 @@ func (n *kindNames) readAgain(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
+	n.readAt = begun
 	kinds, err := n.read(ctx)
 	n.next = n.now().Add(max(kindsAge, kindsShare*n.now().Sub(begun)))
 	if err != nil {

@@ -46,7 +46,7 @@ func TestReadsOfKinds(t *testing.T) {
 	unknown := func(kind ledger.Kind, wantHints, wantReads int) {
 		t.Helper()
 		for range 100 {
-			if got := n.unknown(t.Context(), &caller{}, []ledger.Kind{kind, kind}); len(got) != wantHints {
+			if got := n.unknown(t.Context(), &caller{}, []ledger.Kind{kind, kind}, time.Time{}); len(got) != wantHints {
 				t.Errorf("%s: %v, want %d hints", kind, got, wantHints)
 			}
 		}
@@ -58,6 +58,9 @@ func TestReadsOfKinds(t *testing.T) {
 	unknown("a.c", 1, 1)
 	now = now.Add(kindsShare*time.Second - time.Millisecond) // the read took a second
 	unknown("a.c", 1, 1)
+	if got := n.unknown(t.Context(), &caller{}, []ledger.Kind{"a.c"}, now); got != nil {
+		t.Errorf("%v from kinds that were read before the request", got)
+	}
 	now = now.Add(time.Millisecond)
 	kinds = append(kinds, "a.c")
 	unknown("a.c", 0, 2)

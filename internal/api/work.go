@@ -64,7 +64,8 @@ func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) er
 		}
 		defer leave()
 	}
-	if ask.Wait > hintWait && len(h.kinds.unknown(r.Context(), c, ask.Kinds)) > 0 {
+	begun := time.Now()
+	if ask.Wait > hintWait && len(h.kinds.unknown(r.Context(), c, ask.Kinds, time.Time{})) > 0 {
 		ask.FirstWait = hintWait
 	}
 	given, err := h.config.Work.Ask(r.Context(), c.name, ask)
@@ -82,7 +83,7 @@ func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) er
 		answer.Tasks[i] = workTask(t)
 	}
 	if len(given.Tasks) == 0 {
-		answer.UnknownKinds = h.kinds.unknown(r.Context(), c, ask.Kinds)
+		answer.UnknownKinds = h.kinds.unknown(r.Context(), c, ask.Kinds, begun)
 	}
 	return h.writeJSON(w, r, http.StatusOK, answer)
 }

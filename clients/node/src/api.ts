@@ -69,7 +69,6 @@ export function sleep(seconds: number, signal?: AbortSignal): Promise<void> {
 }
 
 export interface CallOptions {
-  method?: string;
   body?: unknown;
   /** In place of body: its JSON. */
   text?: string;
@@ -104,7 +103,7 @@ export class Api {
     let response: Response;
     try {
       response = await this.fetcher(this.url + path, {
-        method: o.method ?? (text === undefined ? "GET" : "POST"),
+        method: text === undefined ? "GET" : "POST",
         headers,
         ...(text === undefined ? {} : { body: text }),
         ...(o.signal ? { signal: o.signal } : {}),

@@ -69,19 +69,11 @@ export class Abort {
 
 /** A task as the server gives it. */
 export interface WireTask {
-  kind: string;
-  biz_id: string;
-  version: number;
-  attempt: number;
-  fence?: string;
-  args?: unknown;
-  args_base64?: string;
-  priority: number;
-  available_at: string;
-  finish_by?: string;
-  timeout: number;
-  traceparent?: string;
-  tracestate?: string;
+  kind: string; biz_id: string;
+  version: number; available_at: string; priority: number; finish_by?: string;
+  args?: unknown; args_base64?: string;
+  attempt: number; fence?: string; timeout: number;
+  traceparent?: string; tracestate?: string;
 }
 
 /** One attempt of a task. args is the decoded JSON, or a Buffer if the args are not JSON. */

@@ -37,7 +37,7 @@ interface Asked {
   batch: string;
   heartbeat_every: number;
   tasks: WireTask[];
-  unknown_kinds?: { kind: string; detail: string }[];
+  unknown_kinds?: { kind: string; detail: string }[]; // that never had a task
 }
 
 export type Handler<Args, C> = (job: Job<Args>, connection: C) => unknown;
@@ -45,7 +45,6 @@ export type Handler<Args, C> = (job: Job<Args>, connection: C) => unknown;
 /** A task at work. over aborts when its outcome is not reported any more. */
 interface Attempt {
   job: Job;
-  key: string;
   given: WireTask; // as the server gave it last
   over: Abort;
   done: Promise<void>;
@@ -156,8 +155,7 @@ export class Worker<C = undefined> {
       this.every = answer.heartbeat_every;
       this.beats ??= this.heartbeats();
       for (const { kind, detail } of answer.unknown_kinds ?? []) {
-        if (!this.warned.has(kind)) log("warn", detail);
-        this.warned.add(kind);
+        if (this.warned.size < this.warned.add(kind).size) log("warn", detail);
       }
       for (const task of answer.tasks) this.begin(task);
     }
@@ -166,9 +164,7 @@ export class Worker<C = undefined> {
   private begin(task: WireTask): void {
     let key = `${task.version} ${task.available_at} ${task.kind}/${task.biz_id}`;
     for (let same; (same = this.work.get(key)); key += "/") {
-      if (same.over.aborted) continue; // its handler may still run
-      same.given = task; // again, perhaps by another process of serve
-      return;
+      if (!same.over.aborted) return void (same.given = task); // again, perhaps by another process of serve
     }
     let last = 0;
     const job: Job = new Job(task, this.exactly ? undefined : async (value) => {
@@ -177,24 +173,18 @@ export class Worker<C = undefined> {
       last = Date.now();
       await this.progress(attempt, value);
     });
-    const attempt: Attempt = { job, key, given: task, over: new Abort(), done: Promise.resolve() };
+    const attempt: Attempt = { job, given: task, over: new Abort(), done: Promise.resolve() };
     this.work.set(key, attempt);
     this.running++;
-    attempt.done = this.perform(attempt);
+    attempt.done = this.perform(attempt).catch((error) => {
+      if (!attempt.over.aborted) this.fail(error);
+    }).finally(() => {
+      this.work.delete(key);
+      this.wake();
+    });
   }
 
   private async perform(attempt: Attempt): Promise<void> {
-    try {
-      await this.attempt(attempt);
-    } catch (error) {
-      if (!attempt.over.aborted) this.fail(error);
-    } finally {
-      this.work.delete(attempt.key);
-      this.wake();
-    }
-  }
-
-  private async attempt(attempt: Attempt): Promise<void> {
     const { job, over } = attempt;
     if (this.exactly) {
       return this.exactly.work(job, over.signal, (c) => this.invoke(job, c)).finally(() => { this.running--; });
@@ -224,25 +214,23 @@ export class Worker<C = undefined> {
 
   /** Reports an outcome until the server has answered, or the attempt is over: under a newer fence if there is one. */
   private async end(attempt: Attempt, verb: string, body: object): Promise<void> {
-    const { job, over } = attempt;
-    for (let fence; !over.aborted && fence !== attempt.given.fence; ) {
-      fence = attempt.given.fence;
-      const whole = { ...attemptOf(attempt), ...body };
-      try {
-        if (verb === "finish") await this.finishes.send(whole, over);
-        else await this.api.repeat(`/v1/work:${verb}`, { body: whole, signal: over.signal });
-        return;
-      } catch (error) {
-        if (!(error instanceof Problem) || error.code !== "attempt_ended") throw error;
-        if (fence === attempt.given.fence) job.log.warn("the outcome is not recorded", { error });
-      }
+    const { job, given, over } = attempt;
+    if (over.aborted) return;
+    const whole = { ...attemptOf(given), ...body };
+    try {
+      if (verb === "finish") await this.finishes.send(whole, over);
+      else await this.api.repeat(`/v1/work:${verb}`, { body: whole, signal: over.signal });
+    } catch (error) {
+      if (!(error instanceof Problem) || error.code !== "attempt_ended") throw error;
+      if (given.fence !== attempt.given.fence) return this.end(attempt, verb, body);
+      job.log.warn("the outcome is not recorded", { error });
     }
   }
 
   private async progress(attempt: Attempt, progress: unknown): Promise<void> {
     const { job, given } = attempt;
     try {
-      await this.api.once("/v1/work:progress", { body: { ...attemptOf(attempt), progress } });
+      await this.api.once("/v1/work:progress", { body: { ...attemptOf(given), progress } });
     } catch (error) {
       if (!(error instanceof Problem)) return job.log.info("progress is not recorded", { error });
       if (given.fence !== attempt.given.fence) return; // the next report is of the newer one
@@ -307,9 +295,7 @@ export class Worker<C = undefined> {
   }
 }
 
-function attemptOf({ given: { kind, biz_id, attempt, fence } }: Attempt) {
-  return { kind, biz_id, attempt, fence };
-}
+const attemptOf = ({ kind, biz_id, attempt, fence }: WireTask) => ({ kind, biz_id, attempt, fence });
 
 function drop({ job, over }: Attempt, reason: string): void {
   for (const abort of [over, job.over]) abort.abort(new Cancelled(reason));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import random
@@ -23,9 +24,7 @@ class Problem(Exception):
         except (ValueError, TypeError):
             self.body = {"detail": body[:500].decode("utf-8", "replace")}
         self.status = status
-        self.code = str(self.body.get("code", ""))
-        self.detail = str(self.body.get("detail", ""))
-        self.cure = str(self.body.get("cure", ""))
+        self.code, self.detail, self.cure = (str(self.body.get(name, "")) for name in ("code", "detail", "cure"))
         self.retry_after = float(retry_after) if retry_after and retry_after.isdigit() else None
         super().__init__(f"{status} {self.code}: {self.detail}" + (f" ({self.cure})" if self.cure else ""))
 
@@ -96,10 +95,8 @@ class Exchange:
         self._is_aborted = True
         connection = self._connection
         if connection is not None and connection.sock is not None:
-            try:
+            with contextlib.suppress(OSError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
 
 class Api:
@@ -122,10 +119,8 @@ class Api:
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
 
     def headers(self, **more: str) -> dict[str, str]:
-        headers = {"Accept": "application/json", "User-Agent": "taskledger-python", **more}
-        if self._token:
-            headers["Authorization"] = "Bearer " + self._token
-        return headers
+        token = {"Authorization": "Bearer " + self._token} if self._token else {}
+        return {"Accept": "application/json", "User-Agent": "taskledger-python", **token, **more}
 
     def once(self, method: str, path: str, body: Any = None, *, text: bytes | None = None,
              headers: Mapping[str, str] | None = None, timeout: float = 30.0, exchange: Exchange | None = None) -> Any:
@@ -165,8 +160,7 @@ class Api:
 def until(deadline: float | None) -> Callable[[float], bool]:
     """Return a pause that ends at a time of time.monotonic()."""
     def pause(seconds: float) -> bool:
-        if deadline is not None and time.monotonic() + seconds >= deadline:
-            return True
-        time.sleep(seconds)
-        return False
+        is_late = deadline is not None and time.monotonic() + seconds >= deadline
+        time.sleep(0 if is_late else seconds)
+        return is_late
     return pause

@@ -44,13 +44,12 @@ class Attempt:
     key: str  # of Worker._work
     given: dict[str, Any]  # the task as the server gave it last
     is_over: threading.Event = field(default_factory=threading.Event)  # its outcome is not reported any more
-    cancel_coroutine: Callable[[], object] | None = None
+    cancel_coroutine: Callable[[], object] = field(default=lambda: None)
     began: float = 0.0
 
     def cancel(self, reason: str) -> None:
         self.job.cancel(reason)
-        if self.cancel_coroutine is not None:
-            self.cancel_coroutine()
+        self.cancel_coroutine()
 
     def drop(self, reason: str) -> None:
         self.is_over.set()
@@ -59,10 +58,6 @@ class Attempt:
     def body(self, **members: Any) -> dict[str, Any]:
         given = self.given
         return {name: given[name] for name in ("kind", "biz_id", "attempt", "fence")} | members
-
-    @property
-    def fence(self) -> str:
-        return str(self.given.get("fence", self.key))
 
 
 class Worker:
@@ -92,11 +87,10 @@ class Worker:
         self._poll = Exchange(self._api)
         self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._work: dict[str, Attempt] = {}  # by key
-        self._running = 0  # handlers: the outcomes of the others are on their way
+        self._every, self._running = 10.0, 0  # handlers: the outcomes of the others are on their way
         self._changed = threading.Condition()
         self._stopping, self._answered, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._finishes = Finishes(self._api, self._ended.wait)
-        self._every = 10.0
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -174,21 +168,21 @@ class Worker:
             for target in [self._heartbeats, self._finishes.run] + [self._slot] * self.slots:
                 threading.Thread(target=target, daemon=True).start()
             self._ask()
-        except Ended:
-            pass
         except BaseException as error:
             self._fail(error)
         self._shut_down()
 
     def _fail(self, error: BaseException) -> None:
         """Stop the worker with an error, which run raises."""
+        if isinstance(error, Ended):
+            return  # of a call that nobody waits for any more
         if self._error is None:
             self._error = error
             log.error("the worker %s stops: %s", self.name, error)
         self.stop()
 
     def _ask(self) -> None:
-        received, warned = "", set[str]()
+        received, warn = "", functools.cache(functools.partial(log.warning, "%s"))  # once each
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._free() > 0 or self._stopping.is_set())
@@ -203,9 +197,7 @@ class Worker:
             received, self._every = answer["batch"], float(answer["heartbeat_every"])
             self._answered.set()
             for unknown in answer.get("unknown_kinds", ()):
-                if unknown["kind"] not in warned:
-                    log.warning("%s", unknown["detail"])
-                warned.add(unknown["kind"])
+                warn(unknown["detail"])
             for task in answer["tasks"]:
                 self._begin(task)
 
@@ -214,6 +206,7 @@ class Worker:
 
     def _begin(self, task: dict[str, Any]) -> None:
         key = f"{task['version']} {task['available_at']} {task['kind']}/{task['biz_id']}"
+        task.setdefault("fence", key)  # missing if the worker claims the task in SQL
         with self._changed:
             while (same := self._work.get(key)) is not None:
                 if not same.is_over.is_set():
@@ -234,8 +227,6 @@ class Worker:
                     self._exactly.work(attempt)
                 elif not attempt.is_over.is_set():
                     is_finished = self._report(attempt, self.invoke(attempt))
-            except Ended:
-                pass
             except BaseException as error:
                 self._fail(error)
             with self._changed:
@@ -281,8 +272,6 @@ class Worker:
                 result.put((None, error))
         asyncio.run_coroutine_threadsafe(whole(), loop)
         value, error = result.get()
-        if attempt is not None:
-            attempt.cancel_coroutine = None
         if error is not None:
             raise error
         return value
@@ -293,32 +282,30 @@ class Worker:
             return False
         body = attempt.body(**outcome.body)
         if outcome.verb == "finish":
-            self._finishes.add(body, functools.partial(self._finished, attempt, outcome, body["fence"]))
+            self._finishes.add(body, functools.partial(self._finished, attempt, outcome, body))
             return True
         try:
             self._api.repeat("POST", "/v1/work:" + outcome.verb, body, pause=attempt.is_over.wait)
         except Problem as problem:
-            return self._refused(attempt, outcome, body["fence"], problem)
+            return self._refused(attempt, outcome, body, problem)
         return False
 
-    def _finished(self, attempt: Attempt, outcome: Outcome, fence: str, error: Exception | None) -> None:
+    def _finished(self, attempt: Attempt, outcome: Outcome, body: dict[str, Any], error: Exception | None) -> None:
         """End an attempt whose success the server has answered."""
-        is_finished = False
         try:
-            if isinstance(error, Problem) and not attempt.is_over.is_set():
-                is_finished = self._refused(attempt, outcome, fence, error)
-        except Ended:
-            pass
+            if isinstance(error, Problem) and self._refused(attempt, outcome, body, error):
+                return
         except BaseException as failure:
             self._fail(failure)
         with self._changed:
-            if not is_finished:
-                self._work.pop(attempt.key, None)
+            self._work.pop(attempt.key, None)
             self._changed.notify_all()
 
-    def _refused(self, attempt: Attempt, outcome: Outcome, fence: str, problem: Problem) -> bool:
+    def _refused(self, attempt: Attempt, outcome: Outcome, body: dict[str, Any], problem: Problem) -> bool:
         """Report what is left to report after a refusal, like _report."""
-        if problem.code == "attempt_ended" and fence != attempt.fence:
+        if attempt.is_over.is_set():
+            return False
+        if problem.code == "attempt_ended" and body["fence"] != attempt.given["fence"]:
             return self._report(attempt, outcome)  # under the newer fence
         if problem.code == "attempt_ended":
             attempt.job.log.warning("the outcome is not recorded: %s", problem)
@@ -341,7 +328,7 @@ class Worker:
         except NoAnswer as error:
             attempt.job.log.debug("progress is not recorded: %s", error)
         except Problem as problem:
-            if body["fence"] != attempt.fence:
+            if body["fence"] != attempt.given["fence"]:
                 return  # the next report is of the newer attempt
             if problem.code == "attempt_ended":
                 attempt.drop("fenced")
@@ -355,14 +342,12 @@ class Worker:
         while not self._ended.wait(self._every):
             try:
                 self._beat()
-            except Ended:
-                return
             except BaseException as error:
                 self._fail(error)
 
     def _beat(self) -> None:
         with self._changed:
-            holds = {a.fence: a for a in self._work.values() if not a.is_over.is_set()}
+            holds = {a.given["fence"]: a for a in self._work.values() if not a.is_over.is_set()}
         if self._exactly is not None:
             self._exactly.keep(self._ended)
             for attempt in holds.values():
@@ -372,8 +357,7 @@ class Worker:
                                       pause=self._ended.wait, timeout=10.0)
             self._every = float(answer["heartbeat_every"])
             for ended in answer["ended"]:
-                over = holds.get(ended["fence"])
-                if over is not None and over.fence == ended["fence"]:  # otherwise it was given again
+                for over in (a for a in holds.values() if a.given["fence"] == ended["fence"]):
                     over.job.log.warning("the attempt is over: %s", ended["reason"])
                     over.drop(ended["reason"])
 
@@ -383,7 +367,7 @@ class Worker:
         with self._changed:
             self._changed.wait_for(lambda: not self._work, self.shutdown_timeout)
             left = list(self._work.values())
-        holds = [attempt.fence for attempt in left if not attempt.is_over.is_set()]
+        holds = [attempt.given["fence"] for attempt in left if not attempt.is_over.is_set()]
         for attempt in left:
             attempt.job.log.warning("the attempt is over: shutdown")
             attempt.drop("shutdown")
