@@ -3,10 +3,14 @@ package ledger
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -363,8 +367,14 @@ func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
 }
 
 // explainAgain returns the error of enqueue_again.sql. It wraps an [*OverloadError] if the statement has failed because
-// the limit of a kind is reached.
+// the limit of a kind is reached, and an [*InvalidError] if the waiting task has another order key.
 func explainAgain(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == pgerr.InvalidParameterValue &&
+		strings.HasPrefix(pg.Message, "taskledger: invalid order_key ") {
+		invalid := &InvalidError{Field: "order_key", Rule: "must be the waiting task's: " + pg.Hint}
+		return fmt.Errorf("enqueue again: %w: %w", invalid, err)
+	}
 	if overload := raisedOverload(err); overload != nil {
 		return fmt.Errorf("enqueue again: %w: %w", overload, err)
 	}

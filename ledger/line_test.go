@@ -259,7 +259,8 @@ func TestReplacedTaskGoesToTheEndOfTheLine(t *testing.T) {
 	l.want("a1 in_line, a2 in_line, a3 available")
 	o.OrderKey = "customer/18"
 	_, err := ledger.Enqueue(t.Context(), l.db, lineKey("a2"), json.RawMessage(`{"n":2}`), &o)
-	if err == nil || !strings.Contains(err.Error(), "waits with order key 'customer/17'") {
+	if invalid := wantErrorAs[*ledger.InvalidError](t, err); invalid.Field != "order_key" ||
+		!strings.Contains(err.Error(), "waits with order key 'customer/17'") {
 		t.Errorf("another order key: %v", err)
 	}
 	l.append("a3", ledger.EventSucceeded)
