@@ -62,6 +62,9 @@ var errClosed = errors.New("taskledger: the client is closed")
 // invalid.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	o = o.withDefaults()
+	if err := o.validatePrefix(); err != nil {
+		return nil, err
+	}
 	db, err := openPool(ctx, o)
 	if err != nil {
 		return nil, err
@@ -171,7 +174,7 @@ func (c *Client) connect(user string) (*nats.Conn, error) {
 	if c.options.NATSURL == "" {
 		nc, err = natsclient.Connect(c.DB, user, options...)
 	} else {
-		nc, err = stream.Connect(c.options.NATSURL, options...)
+		nc, err = stream.Connect(c.options.NATSURL, append(options, outbox.NATSPrefix(c.options.NATSPrefix))...)
 	}
 	if err == nil && c.options.Metrics != nil {
 		c.options.Metrics.AddNATS(nc)

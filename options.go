@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -19,6 +21,9 @@ type Options struct {
 	// waits. Default: the environment variable NATS_URL, else the server that taskledger serve runs for the
 	// database.
 	NATSURL string
+	// NATSPrefix separates ledgers that share a NATS account, see [outbox.NATSPrefix]. Default: the environment
+	// variable TASKLEDGER_NATS_PREFIX, else none.
+	NATSPrefix string
 	// NATSOptions are added to the client's own connection options.
 	NATSOptions []nats.Option
 	// Name names the connections in PostgreSQL (application_name) and NATS. Default: taskledger.
@@ -59,6 +64,7 @@ func (o Options) withDefaults() Options {
 	}{
 		{value: &o.DatabaseURL, fallback: os.Getenv("DATABASE_URL")},
 		{value: &o.NATSURL, fallback: os.Getenv("NATS_URL")},
+		{value: &o.NATSPrefix, fallback: os.Getenv("TASKLEDGER_NATS_PREFIX")},
 		{value: &o.Name, fallback: "taskledger"},
 	} {
 		if *d.value == "" {
@@ -66,6 +72,15 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	return o
+}
+
+// validatePrefix returns an error of the prefix.
+func (o Options) validatePrefix() error {
+	if o.NATSPrefix != "" && o.NATSURL == "" {
+		return &ledger.InvalidError{Field: "NATSPrefix", Value: o.NATSPrefix,
+			Rule: "needs NATSURL: the NATS server of taskledger serve has one ledger"}
+	}
+	return stream.Prefix(o.NATSPrefix).Validate()
 }
 
 // workerConfig returns the configuration of a worker. Tracing wraps the caller's hooks and middleware, and

@@ -107,7 +107,7 @@ func latencyToSubscriber(ctx context.Context, t *trial, perSecond int) error {
 		return err
 	}
 	w := newStopwatch(max(1, int(t.duration().Seconds()*float64(perSecond))))
-	subject := stream.Pattern("*", string(ledger.EventEnqueued), string(kind.Name()))
+	subject := stream.None.Pattern("*", string(ledger.EventEnqueued), string(kind.Name()))
 	subscription, err := n.nc.Subscribe(subject, func(m *nats.Msg) {
 		if event, err := stream.Decode(m.Subject, m.Header, m.Data); err == nil {
 			w.arrive(string(event.BizID), time.Now().UnixNano())

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -93,11 +94,13 @@ func testOrders(p programs, db *pgxpool.Pool) {
 }
 
 // serve runs the services until the test ends.
-func serve(t *testing.T, db *pgxpool.Pool, natsURL string) {
+func serve(t *testing.T, db *pgxpool.Pool, natsURL string, options ...nats.Option) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- services.Run(ctx, services.Config{DB: db, NATS: services.ToNATS(natsURL)}) }()
+	go func() {
+		ended <- services.Run(ctx, services.Config{DB: db, NATS: services.ToNATS(natsURL, options...)})
+	}()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

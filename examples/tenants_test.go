@@ -8,15 +8,17 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
 )
 
-// Two tenants have a ledger each, behind one NATS server with an account each. Each order is worked on in its tenant's
-// database alone.
+// Two tenants have a ledger each, behind one NATS server with an account each, or with a prefix each in one account.
+// Each order is worked on in its tenant's database alone.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir(), Accounts: `accounts {
 		acme: { jetstream: enabled, users: [{user: acme, password: one}] }
 		globex: { jetstream: enabled, users: [{user: globex, password: two}] }
+		shared: { jetstream: enabled, users: [{user: shared, password: three}] }
 	}`})
 	if err != nil {
 		t.Fatal(err)
@@ -26,13 +28,41 @@ func TestTenants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := address.Host
+	bin, host := build(t), address.Host
+	for _, test := range []struct {
+		name         string
+		acme, globex tenantNATS
+	}{
+		{
+			name: "accounts",
+			acme: tenantNATS{url: "nats://acme:one@" + host}, globex: tenantNATS{url: "nats://globex:two@" + host},
+		},
+		{
+			name:   "prefixes",
+			acme:   tenantNATS{url: "nats://shared:three@" + host, prefix: "acme"},
+			globex: tenantNATS{url: "nats://shared:three@" + host, prefix: "globex"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			testTenants(t, bin, test.acme, test.globex)
+		})
+	}
+}
+
+// tenantNATS is where a tenant's ledger is on NATS.
+type tenantNATS struct{ url, prefix string }
+
+func (n tenantNATS) String() string { return strings.TrimSuffix(n.url+","+n.prefix, ",") }
+
+func testTenants(t *testing.T, bin string, onAcme, onGlobex tenantNATS) {
+	t.Helper()
 	acme, globex := ledgertest.Pool(t), ledgertest.Pool(t)
-	serve(t, ledgertest.As(t, acme, "relay"), "nats://acme:one@"+host)
-	serve(t, ledgertest.As(t, globex, "relay"), "nats://globex:two@"+host)
-	p := programs{t: t, bin: build(t), env: append(os.Environ(), "NATS_URL=",
-		"TENANTS=acme="+acme.Config().ConnString()+",nats://acme:one@"+host+
-			" globex="+globex.Config().ConnString()+",nats://globex:two@"+host)}
+	serve(t, ledgertest.As(t, acme, "relay"), onAcme.url, outbox.NATSPrefix(onAcme.prefix))
+	serve(t, ledgertest.As(t, globex, "relay"), onGlobex.url, outbox.NATSPrefix(onGlobex.prefix))
+	p := programs{t: t, bin: bin, env: append(os.Environ(), "NATS_URL=",
+		"TENANTS=acme="+acme.Config().ConnString()+","+onAcme.String()+
+			" globex="+globex.Config().ConnString()+","+onGlobex.String())}
 	worker := p.start("tenants", "work")
 	p.wait(p.start("tenants", "place", "acme", "A-1", "A-2"))
 	p.wait(p.start("tenants", "place", "globex", "A-1")) // the same key in another ledger

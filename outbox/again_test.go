@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
-	"github.com/taskledger/taskledger/internal/served"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -83,7 +83,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 		t.Fatalf("read %d events, want 200", n)
 	}
 	s.await("the page is on the stream", func() bool {
-		of, err := c.js.Stream(c.ctx(), served.Stream("mails"))
+		of, err := c.js.Stream(c.ctx(), stream.None.ServedStream("mails"))
 		return err == nil && of.CachedInfo().State.Msgs == 200
 	})
 	if err := server.Kill(); err != nil {
@@ -120,7 +120,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 		}
 	}
 	s.await("a page of the new primary is on the stream", func() bool {
-		of, err := c.js.Stream(c.ctx(), served.Stream("mails"))
+		of, err := c.js.Stream(c.ctx(), stream.None.ServedStream("mails"))
 		return err == nil && of.CachedInfo().State.LastSeq > 200 // the lost page may have been removed
 	})
 	s.await("the served subscriber has passed all", func() bool {

@@ -78,7 +78,7 @@ func (s *session) readErased(ctx context.Context, id string) (tasks []erased, er
 // deleteMessages deletes the messages of a task. If the user of NATS may not delete messages, it logs that, and they
 // stay until the stream removes them by age.
 func (s *session) deleteMessages(ctx context.Context, t erased) error {
-	filter := stream.Pattern(strconv.Itoa(int(t.shard)), "*", string(t.key.Kind))
+	filter := stream.PrefixOf(s.relay.config.NATS).Pattern(strconv.Itoa(int(t.shard)), "*", string(t.key.Kind))
 	for seq := t.from + 1; ; seq++ {
 		raw, err := s.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(filter))
 		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && raw.Sequence > t.to {

@@ -17,6 +17,7 @@ type ForeignStreamError = stream.ForeignError
 // ForeignWriterError is the error of a stream that holds a message which this ledger did not send: another
 // program publishes there, or this database lost events that it had published.
 type ForeignWriterError struct {
+	Stream string
 	Seq    uint64 // of the message in the stream
 	ID     string // its ce-id, "" if it has none
 	Reason string // why the message is foreign
@@ -25,7 +26,7 @@ type ForeignWriterError struct {
 func (e *ForeignWriterError) Error() string {
 	return fmt.Sprintf("message %d (%q) in stream %s is foreign: %s: stop the other writer; if this database was "+
 		"restored, rewound or failed over with losses: taskledger rebuild stream",
-		e.Seq, e.ID, stream.Name, e.Reason)
+		e.Seq, e.ID, e.Stream, e.Reason)
 }
 
 // isStoreFailure reports whether JetStream does not store messages although the connection is open: it gave no

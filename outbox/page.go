@@ -48,6 +48,7 @@ type reject struct {
 // encoder makes messages of events. It is constant, and safe for concurrent use.
 type encoder struct {
 	db     *pgxpool.Pool
+	prefix stream.Prefix // of the messages' subjects
 	source string
 }
 
@@ -129,7 +130,7 @@ func (n encoder) encode(e *ledger.Event, body payloadSource) (message, error) {
 	if err != nil {
 		return message{event: e}, err
 	}
-	msg, size := stream.EncodeWhole(*e, payload, body.meta, n.source)
+	msg, size := n.prefix.EncodeWhole(*e, payload, body.meta, n.source)
 	return message{event: e, msg: msg, size: size}, nil
 }
 

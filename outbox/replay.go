@@ -96,9 +96,8 @@ func validateReplaySubject(subject string) error {
 			return fault("must not contain spaces or control characters")
 		}
 	}
-	reservedWord, _, _ := strings.Cut(stream.AllSubjects, ".")
-	if words[0] == reservedWord || strings.HasPrefix(words[0], "$") || strings.HasPrefix(words[0], "_") {
-		return fault("must not begin with " + reservedWord + ", $ or _: these are the subjects of workers and of NATS")
+	if stream.IsOfEvents(subject) || strings.HasPrefix(words[0], "$") || strings.HasPrefix(words[0], "_") {
+		return fault("must not begin with ledger, PREFIX.ledger, $ or _: these are the subjects of workers and of NATS")
 	}
 	return nil
 }
@@ -156,8 +155,8 @@ func (c replayConfig) begin(ctx context.Context) (*replaying, error) {
 		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
 	case err != nil:
 		return r, fmt.Errorf("find the stream of subject %q: %w", c.Subject, relays.ExplainRequest(c.JetStream, err))
-	case name == stream.Name:
-		rule := "belongs to the stream " + stream.Name + ", which has new events: choose another subject"
+	case name == stream.PrefixOf(c.JetStream.Conn()).Stream():
+		rule := "belongs to the stream " + name + ", which has new events: choose another subject"
 		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
 	}
 	of, err := c.JetStream.Stream(ctx, name)

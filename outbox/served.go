@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,12 +26,6 @@ const (
 	// servedPatience is how long a page waits for acknowledgements until the place of the subscriber is read again.
 	servedPatience = 5 * time.Second
 )
-
-// servedSubject returns the subject on which a served subscriber gets the message with this subject on LEDGER.
-func servedSubject(name, subject string) string {
-	_, rest, _ := strings.Cut(subject, ".")
-	return "subscriber." + name + "." + rest
-}
 
 // serveSubscriber is [served.Run].
 func serveSubscriber(ctx context.Context, c served.Config) error {
@@ -68,13 +61,13 @@ func serveSubscriber(ctx context.Context, c served.Config) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	publisher, err := stream.NewPublisherTo(c.NATS, served.Stream(c.Name))
+	publisher, err := stream.NewPublisherTo(c.NATS, stream.PrefixOf(c.NATS).ServedStream(c.Name))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = publisher.Close() }() // an error means that the connection is closed
 	s.publisher = publisher
-	s.encoder = encoder{db: c.DB, source: stream.Source(installation)}
+	s.encoder = encoder{db: c.DB, prefix: stream.PrefixOf(c.NATS), source: stream.Source(installation)}
 	subscription := subscriptionOf(c, s.receive)
 	subscription.opened, subscription.isWhole = s.take, true // a page is on the stream
 	return Subscribe(ctx, subscription)

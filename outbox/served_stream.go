@@ -82,17 +82,22 @@ func (s *server) receive(ctx context.Context, events []ledger.Event) error {
 // lost requests that the page be published again, on a new stream.
 func (s *server) lost() error {
 	s.isWriter = false
-	return fmt.Errorf("stream %s was lost: its events are published again", served.Stream(s.Name))
+	return fmt.Errorf("stream %s was lost: its events are published again", s.streamName())
 }
+
+func (s *server) streamName() string { return stream.PrefixOf(s.NATS).ServedStream(s.Name) }
+
+// subject returns the subject on which the subscriber gets the messages with this subject, or filter, of the relay.
+func (s *server) subject(of string) string { return stream.PrefixOf(s.NATS).ServedSubject(s.Name, of) }
 
 // ensure returns the stream, which it makes with its consumer if they are missing, and whether the stream is new.
 func (s *server) ensure(ctx context.Context) (of jetstream.Stream, isNew bool, err error) {
-	name := served.Stream(s.Name)
+	name := s.streamName()
 	of, err = s.js.Stream(ctx, name)
 	if isNew = errors.Is(err, jetstream.ErrStreamNotFound); isNew {
 		of, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: name, Description: "events of a task ledger for one subscriber; derived from the database",
-			Subjects: []string{servedSubject(s.Name, stream.AllSubjects)}, Retention: jetstream.WorkQueuePolicy,
+			Subjects: []string{s.subject(stream.PrefixOf(s.NATS).AllSubjects())}, Retention: jetstream.WorkQueuePolicy,
 			Discard: jetstream.DiscardNew, MaxBytes: servedBytes, Replicas: max(s.Replicas, 1),
 		})
 	}
@@ -132,7 +137,7 @@ func (s *server) publish(ctx context.Context, of jetstream.Stream, events []ledg
 		}
 		for i := range b.messages {
 			m := b.messages[i].msg
-			m.Subject = servedSubject(s.Name, m.Subject)
+			m.Subject = s.subject(m.Subject)
 		}
 		for _, wave := range waves(b.messages) {
 			if err := s.send(ctx, of, wave); err != nil {
@@ -167,7 +172,7 @@ func (s *server) send(ctx context.Context, of jetstream.Stream, wave []message) 
 		return nil
 	}
 	if err := of.Purge(ctx, jetstream.WithPurgeSequence(s.old+1)); err != nil {
-		return fmt.Errorf("remove old messages from stream %s: %w", served.Stream(s.Name), err)
+		return fmt.Errorf("remove old messages from stream %s: %w", s.streamName(), err)
 	}
 	s.old = 0
 	return nil
@@ -184,7 +189,7 @@ func (s *server) await(ctx context.Context, of jetstream.Stream, last uint64) er
 		case ctx.Err() != nil:
 			return errUnpassed
 		case err != nil:
-			return fmt.Errorf("read stream %s: %w", served.Stream(s.Name), err)
+			return fmt.Errorf("read stream %s: %w", s.streamName(), err)
 		case info.State.LastSeq < last:
 			return s.lost()
 		case info.State.Msgs == 0 || info.State.FirstSeq > last:

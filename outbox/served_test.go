@@ -23,6 +23,7 @@ import (
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/served"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -185,7 +186,7 @@ func TestServedSubscriber(t *testing.T) {
 	c.await("what came twice is acknowledged", func() bool {
 		c.receiveSome()
 		all, err := feed.Subscribers(t.Context(), c.db, "mails")
-		of, streamErr := c.js.Stream(c.ctx(), served.Stream("mails"))
+		of, streamErr := c.js.Stream(c.ctx(), stream.None.ServedStream("mails"))
 		return err == nil && streamErr == nil && all[0].Lag == 0 && of.CachedInfo().State.Msgs == 0
 	})
 	stop()
@@ -195,13 +196,13 @@ func TestServedSubscriber(t *testing.T) {
 	c.serve(50)
 	c.enqueue("coupon.send", "late-", 10)
 	c.await("a page is published", func() bool {
-		of, err := c.js.Stream(c.ctx(), served.Stream("mails"))
+		of, err := c.js.Stream(c.ctx(), stream.None.ServedStream("mails"))
 		return err == nil && of.CachedInfo().State.Msgs == 10
 	})
 	if all, err := feed.Subscribers(t.Context(), c.db, "mails"); err != nil || all[0].Lag != 10 {
 		t.Errorf("before an acknowledgement: %+v, %v", all, err)
 	}
-	if err := c.js.DeleteStream(c.ctx(), served.Stream("mails")); err != nil {
+	if err := c.js.DeleteStream(c.ctx(), stream.None.ServedStream("mails")); err != nil {
 		t.Fatal(err)
 	}
 	c.receive(100)
@@ -221,7 +222,7 @@ func TestServedSubscriber(t *testing.T) {
 
 // receiveSome receives and acknowledges what comes within a moment.
 func (c *client) receiveSome() {
-	consumer, err := c.js.Consumer(c.ctx(), served.Stream("mails"), "mails")
+	consumer, err := c.js.Consumer(c.ctx(), stream.None.ServedStream("mails"), "mails")
 	if err != nil {
 		time.Sleep(10 * time.Millisecond)
 		return
@@ -241,14 +242,14 @@ func TestServedSubscriberWaits(t *testing.T) {
 	c.enqueue("coupon.send", "a-", 5)
 	c.serve(50)
 	state := func() jetstream.StreamState {
-		of, err := c.js.Stream(c.ctx(), served.Stream("mails"))
+		of, err := c.js.Stream(c.ctx(), stream.None.ServedStream("mails"))
 		if err != nil {
 			return jetstream.StreamState{}
 		}
 		return of.CachedInfo().State
 	}
 	c.await("a page is published", func() bool { return state().Msgs == 5 })
-	consumer, err := c.js.Consumer(c.ctx(), served.Stream("mails"), "mails")
+	consumer, err := c.js.Consumer(c.ctx(), stream.None.ServedStream("mails"), "mails")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +283,7 @@ func TestServedStreamIsMadeAtTheStart(t *testing.T) {
 	c := newClient(t)
 	c.serve(50)
 	c.await("the consumer exists", func() bool {
-		_, err := c.js.Consumer(c.ctx(), served.Stream("mails"), "mails")
+		_, err := c.js.Consumer(c.ctx(), stream.None.ServedStream("mails"), "mails")
 		return err == nil
 	})
 	c.enqueue("coupon.send", "a-", 1)
@@ -298,7 +299,7 @@ func TestServedSubscriberIsMovedPastAnEvent(t *testing.T) {
 	var unhandled string
 	seen := map[string]bool{}
 	receive := func() {
-		consumer, err := c.js.Consumer(c.ctx(), served.Stream("mails"), "mails")
+		consumer, err := c.js.Consumer(c.ctx(), stream.None.ServedStream("mails"), "mails")
 		if err != nil {
 			return
 		}
@@ -333,7 +334,7 @@ func TestServedSubscriberIsMovedPastAnEvent(t *testing.T) {
 	c.await("the later ones are received and passed", func() bool {
 		receive()
 		all, err := feed.Subscribers(t.Context(), c.db, "mails")
-		of, streamErr := c.js.Stream(c.ctx(), served.Stream("mails"))
+		of, streamErr := c.js.Stream(c.ctx(), stream.None.ServedStream("mails"))
 		return len(seen) == 10 && err == nil && all[0].Lag == 0 && streamErr == nil && of.CachedInfo().State.Msgs == 0
 	})
 }

@@ -14,13 +14,13 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
-	"github.com/taskledger/taskledger/internal/served"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
 // state returns the state of the subscriber's stream.
 func (c *client) state() jetstream.StreamState {
-	of, err := c.js.Stream(c.ctx(), served.Stream("mails"))
+	of, err := c.js.Stream(c.ctx(), stream.None.ServedStream("mails"))
 	if err != nil {
 		return jetstream.StreamState{}
 	}
@@ -35,7 +35,7 @@ func TestTwoServersKeepTheOrder(t *testing.T) {
 	c.enqueue("coupon.send", "first-", 1)
 	c.serve(50)
 	c.await("a message is published", func() bool { return c.state().Msgs == 1 })
-	of, err := c.js.Stream(c.ctx(), served.Stream("mails"))
+	of, err := c.js.Stream(c.ctx(), stream.None.ServedStream("mails"))
 	if err != nil {
 		t.Fatal(err)
 	}

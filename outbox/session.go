@@ -67,7 +67,7 @@ func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) err
 // isDeleted reports whether the stream does not exist: an operator rebuilds it, and the next session creates it. A page
 // may be on its way at that moment.
 func (s *session) isDeleted(ctx context.Context) bool {
-	_, err := s.relay.js.Stream(ctx, stream.Name)
+	_, err := s.relay.js.Stream(ctx, stream.PrefixOf(s.relay.config.NATS).Stream())
 	return errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
@@ -92,7 +92,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if _, err := pgquery.Row(ctx, c.DB, serverRunSQL, nil, &installation, &run); err != nil {
 		return pgerr.Explain("read the installation", err)
 	}
-	s.encoder = encoder{db: c.DB, source: stream.Source(installation)}
+	s.encoder = encoder{db: c.DB, prefix: stream.PrefixOf(c.NATS), source: stream.Source(installation)}
 	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, installation); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		return s.withRefusal(err)
 	}
 	if s.info, err = s.stream.Info(ctx); err != nil {
-		return fmt.Errorf("read the state of stream %s: %w", stream.Name, err)
+		return fmt.Errorf("read the state of stream %s: %w", s.encoder.prefix.Stream(), err)
 	}
 	return s.goOn(ctx, hasMark, run)
 }
@@ -133,7 +133,8 @@ func (s *session) raiseLimit(ctx context.Context) error {
 	}
 	r.isLimitRefused = true
 	r.config.Logger.WarnContext(ctx, "cannot raise the limit of the stream: give the user relay the permissions of "+
-		"taskledger nats-config, or: nats stream edit LEDGER --max-bytes", "error", relays.ExplainRequest(r.js, err))
+		"taskledger nats-config, or: nats stream edit --max-bytes",
+		"error", relays.ExplainRequest(r.js, err))
 	return nil
 }
 
@@ -141,7 +142,7 @@ func (s *session) raiseLimit(ctx context.Context) error {
 func (s *session) check(ctx context.Context) error {
 	info, err := s.stream.Info(ctx)
 	if err != nil {
-		return fmt.Errorf("read the state of stream %s: %w", stream.Name, err)
+		return fmt.Errorf("read the state of stream %s: %w", s.encoder.prefix.Stream(), err)
 	}
 	if s.info = info; createdAt(info) != s.mark.Created || info.State.LastSeq != s.last {
 		return errAgain

@@ -82,6 +82,10 @@ const tailStep = 1000
 // database that was restored to an earlier moment has a longer tail, of events that it lacks. Tests change it.
 var maxTail uint64 = 50_000
 
+func (s *session) foreignWriter(seq uint64, id, reason string) error {
+	return &ForeignWriterError{Stream: s.encoder.prefix.Stream(), Seq: seq, ID: id, Reason: reason}
+}
+
 // readTail reads the messages behind the mark. It returns a [*ForeignWriterError] if another writer published one of
 // them.
 func (s *session) readTail(ctx context.Context) error {
@@ -98,11 +102,11 @@ func (s *session) readTail(ctx context.Context) error {
 		for _, raw := range raws {
 			m, err := stream.Decode(raw.Subject, raw.Header, nil)
 			if err != nil {
-				return &ForeignWriterError{Seq: raw.Sequence, ID: stream.IDOf(raw.Header), Reason: err.Error()}
+				return s.foreignWriter(raw.Sequence, stream.IDOf(raw.Header), err.Error())
 			}
 			if m.Source != s.encoder.source {
 				reason := fmt.Sprintf("its source is %q, this ledger's source is %q", m.Source, s.encoder.source)
-				return &ForeignWriterError{Seq: raw.Sequence, ID: m.ID(), Reason: reason}
+				return s.foreignWriter(raw.Sequence, m.ID(), reason)
 			}
 			unknown[raw.Sequence] = m
 		}
@@ -240,7 +244,7 @@ func (s *session) explain(ctx context.Context, messages map[uint64]stream.Messag
 			u.first = m.RecordedAt
 		}
 		if m.RecordedAt.After(start) || m.RecordedAt.Sub(u.first).Abs() > maxUndone {
-			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: "this ledger has no such event"}
+			return s.foreignWriter(seq, m.ID(), "this ledger has no such event")
 		}
 		u.messages++
 	}

@@ -101,7 +101,7 @@ func (w *Waiter) subscribe(ctx context.Context) (connected chan nats.Status, und
 	}
 	var subscriptions []*nats.Subscription
 	connected = nc.StatusChanged(nats.CONNECTED)
-	for _, subject := range stream.OutcomeSubjects() {
+	for _, subject := range stream.PrefixOf(nc).OutcomeSubjects() {
 		s, err := nc.Subscribe(subject, w.receive)
 		if err != nil {
 			w.config.Logger.WarnContext(ctx, "cannot subscribe to outcomes; waits poll", "error", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/taskledger/taskledger/internal/relays"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/outbox"
 )
 
 // Role is the part of a program that a process runs, see [Embed].
@@ -136,6 +138,7 @@ func (o EmbedOptions) withDefaults() (EmbedOptions, error) {
 	}{
 		{value: &o.Client.DatabaseURL, fallback: os.Getenv("DATABASE_URL")},
 		{value: &o.Client.NATSURL, fallback: os.Getenv("NATS_URL")},
+		{value: &o.Client.NATSPrefix, fallback: os.Getenv("TASKLEDGER_NATS_PREFIX")},
 		{value: &o.Dir, fallback: os.Getenv("TASKLEDGER_DATA")},
 		{value: (*string)(&o.Role), fallback: os.Getenv("TASKLEDGER_ROLE")},
 		{value: (*string)(&o.Role), fallback: string(RoleAll)},
@@ -148,6 +151,10 @@ func (o EmbedOptions) withDefaults() (EmbedOptions, error) {
 		return o, &ledger.InvalidError{Field: "Role", Value: string(o.Role),
 			Rule: "must be all, services or program, in the option or in TASKLEDGER_ROLE"}
 	}
+	if o.Client.NATSPrefix != "" && o.Client.NATSURL == "" {
+		return o, &ledger.InvalidError{Field: "NATSPrefix", Value: o.Client.NATSPrefix,
+			Rule: "needs NATSURL: the database's own NATS server has one ledger"}
+	}
 	if o.Client.Logger == nil {
 		o.Client.Logger = slog.New(quiet{slog.Default().Handler()})
 	}
@@ -155,7 +162,8 @@ func (o EmbedOptions) withDefaults() (EmbedOptions, error) {
 		o.Services.Logger = o.Client.Logger
 	}
 	if o.Services.NATS == nil && o.Client.NATSURL != "" {
-		o.Services.NATS = ToNATS(o.Client.NATSURL, o.Client.NATSOptions...)
+		o.Services.NATS = ToNATS(o.Client.NATSURL,
+			append(slices.Clone(o.Client.NATSOptions), outbox.NATSPrefix(o.Client.NATSPrefix))...)
 	}
 	if o.Dir != "" {
 		return o, nil

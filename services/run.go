@@ -22,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -252,7 +253,7 @@ func (c Config) sealer() service {
 			}
 			defer nc.Close()
 			config.Publish = func(ctx context.Context, subject string, text []byte) error {
-				return natsclient.Publish(ctx, nc, subject, text)
+				return natsclient.Publish(ctx, nc, stream.PrefixOf(nc).CheckpointSubject(subject), text)
 			}
 		}
 		s, err := sealer.New(config)

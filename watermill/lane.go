@@ -50,11 +50,11 @@ func newLane(s *EventSubscriber, topic string, i int) *lane {
 	}
 	for _, t := range types {
 		if c.Lanes == 1 {
-			l.filters = append(l.filters, stream.Pattern("*", t, topic))
+			l.filters = append(l.filters, stream.PrefixOf(c.NATS).Pattern("*", t, topic))
 			continue
 		}
 		for shard := i; shard < ledger.Shards; shard += c.Lanes {
-			l.filters = append(l.filters, stream.Pattern(strconv.Itoa(shard), t, topic))
+			l.filters = append(l.filters, stream.PrefixOf(c.NATS).Pattern(strconv.Itoa(shard), t, topic))
 		}
 	}
 	return l
@@ -91,11 +91,11 @@ func (l *lane) ensure(ctx context.Context, again bool) error {
 		return nats.ErrDisconnected
 	}
 	want := l.consumerConfig(again)
-	c, err := l.s.js.Consumer(ctx, stream.Name, l.durable)
+	c, err := l.s.js.Consumer(ctx, stream.PrefixOf(l.s.config.NATS).Stream(), l.durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		c, err = l.s.js.CreateConsumer(ctx, stream.Name, want)
+		c, err = l.s.js.CreateConsumer(ctx, stream.PrefixOf(l.s.config.NATS).Stream(), want)
 		if errors.Is(err, jetstream.ErrConsumerExists) { // another member was quicker
-			c, err = l.s.js.Consumer(ctx, stream.Name, l.durable)
+			c, err = l.s.js.Consumer(ctx, stream.PrefixOf(l.s.config.NATS).Stream(), l.durable)
 		}
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -110,7 +110,7 @@ func (l *lane) ensure(ctx context.Context, again bool) error {
 	}
 	if found.AckWait != want.AckWait {
 		found.AckWait = want.AckWait
-		if _, err = l.s.js.UpdateConsumer(ctx, stream.Name, found); err != nil {
+		if _, err = l.s.js.UpdateConsumer(ctx, stream.PrefixOf(l.s.config.NATS).Stream(), found); err != nil {
 			return fmt.Errorf("consumer %s: %w", l.durable, err)
 		}
 	}

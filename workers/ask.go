@@ -82,7 +82,7 @@ const maxAsked = 1000
 // run asks for tasks until stopping is done, and reports the tasks that the worker holds until quit is done. It
 // returns an error only if the connection to NATS is closed for good.
 func (a *asker) run(stopping, quit context.Context) error {
-	offers, err := a.pool.config.NATS.Subscribe(stream.OfferSubject(a.session), a.receive)
+	offers, err := a.pool.config.NATS.Subscribe(stream.PrefixOf(a.pool.config.NATS).OfferSubject(a.session), a.receive)
 	if err != nil {
 		return err
 	}
@@ -419,7 +419,7 @@ func (a *asker) isDue(kind ledger.Kind, n, limit int) bool {
 func (a *asker) report(isAlways bool) {
 	if sealed := a.nextReport(isAlways); sealed != nil {
 		// If it is lost, the next one replaces it.
-		_ = a.pool.config.NATS.Publish(stream.ReportSubject(a.session), sealed)
+		_ = a.pool.config.NATS.Publish(stream.PrefixOf(a.pool.config.NATS).ReportSubject(a.session), sealed)
 	}
 }
 

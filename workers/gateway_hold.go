@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -230,15 +232,11 @@ func (g *gateway) progressElsewhere(
 }
 
 // publishProgress publishes a report without waiting. A later one replaces a lost one.
-func publishProgress(nc publisher, k ledger.Key, n ledger.Attempt, report json.RawMessage) {
+func publishProgress(nc *nats.Conn, k ledger.Key, n ledger.Attempt, report json.RawMessage) {
 	data, _ := json.Marshal(struct { // report is valid JSON
 		BizID    ledger.BizID    `json:"biz_id"`
 		Attempt  ledger.Attempt  `json:"attempt"`
 		Progress json.RawMessage `json:"progress"`
 	}{k.BizID, n, report})
-	_ = nc.Publish(stream.ProgressSubject(k.Kind), data)
-}
-
-type publisher interface {
-	Publish(subject string, data []byte) error
+	_ = nc.Publish(stream.PrefixOf(nc).ProgressSubject(k.Kind), data)
 }

@@ -19,7 +19,7 @@ const maxProgressBytes = 16 << 10
 // attempt has run, with the newest report; a report that is not recorded by the end of the attempt is dropped.
 //
 // Each report is also published at once, but at most ten times a second, in plain NATS on
-// "taskledger.progress.<kind>", as JSON {"biz_id", "attempt", "progress"}: see stream.ProgressSubject.
+// "taskledger.progress.<kind>", as JSON {"biz_id", "attempt", "progress"}: see stream.Prefix.
 //
 // It does not wait for the database. It returns an [*ledger.InvalidError] if v cannot be marshalled, or is longer
 // than 16 KiB as JSON. It is safe for concurrent use.

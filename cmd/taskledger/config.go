@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/stream"
 )
 
 // Environment variables of the flags that every command accepts. For any other flag X-Y with an environment variable,
@@ -21,6 +22,7 @@ const (
 	envNATSCA      = "NATS_CA"
 	envNATSCert    = "NATS_CERT"
 	envNATSKey     = "NATS_KEY"
+	envNATSPrefix  = "TASKLEDGER_NATS_PREFIX"
 	envDataDir     = "TASKLEDGER_DATA"
 	envLedger      = "TASKLEDGER_LEDGER"
 	envLedgers     = "TASKLEDGER_LEDGERS"
@@ -41,6 +43,7 @@ type config struct {
 	natsCA      string
 	natsCert    string
 	natsKey     string
+	natsPrefix  string
 	dataDir     string
 	output      format
 	logFormat   logFormat
@@ -60,6 +63,8 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.natsCA, "nats-ca", "", "`file` of the CA of the NATS server's certificate")
 	flags.StringVar(&c.natsCert, "nats-cert", "", "`file` of a certificate for NATS")
 	flags.StringVar(&c.natsKey, "nats-key", "", "`file` of its key")
+	flags.StringVar(&c.natsPrefix, "nats-prefix", "",
+		"`prefix` of the subjects of one of several ledgers in an account")
 	flags.StringVar(&c.dataDir, "data-dir", "", "`directory` of the servers that taskledger runs")
 	flags.VarP(&c.output, "output", "o", "table, json or jsonl")
 	c.logFormat = logText
@@ -76,6 +81,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	bind(flags, "nats-ca", envNATSCA)
 	bind(flags, "nats-cert", envNATSCert)
 	bind(flags, "nats-key", envNATSKey)
+	bind(flags, "nats-prefix", envNATSPrefix)
 	bind(flags, "data-dir", envDataDir)
 	bind(flags, "output", envOutput)
 }
@@ -151,6 +157,9 @@ func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err err
 	if err == nil && c.ledger != "" {
 		err = c.useLedger(getenv)
 	}
+	if err == nil {
+		err = c.checkPrefix()
+	}
 	if err != nil {
 		return err
 	}
@@ -160,6 +169,18 @@ func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err err
 			return usagef("%s", err).hinted("name a data directory with --data-dir or %s", envDataDir)
 		}
 		c.dataDir = dir
+	}
+	return nil
+}
+
+// checkPrefix returns an error if the prefix is invalid, or if there is no account that several ledgers share.
+func (c *config) checkPrefix() error {
+	if err := stream.Prefix(c.natsPrefix).Validate(); err != nil {
+		return usagef("%s: %s", c.source(envNATSPrefix), err)
+	}
+	if c.natsPrefix != "" && c.natsURL == "" {
+		return usagef("%s needs %s", c.source(envNATSPrefix), envNATSURL).
+			hinted("leave the prefix out: the NATS server of taskledger serve has one ledger")
 	}
 	return nil
 }

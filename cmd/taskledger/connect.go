@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/pgpool"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -75,7 +76,8 @@ func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	nc, err := outbox.Connect(a.config.natsURL, append(options, credentials...)...)
+	options = append(append(options, credentials...), stream.Prefix(a.config.natsPrefix).Option())
+	nc, err := outbox.Connect(a.config.natsURL, options...)
 	if err != nil {
 		f := failf(exitUnavailable, "cannot connect to NATS: %s", reason(errors.Unwrap(err))).
 			hinted("check %s, %s and %s, and that NATS is running there", envNATSURL, envNATSCreds, envNATSNkey)

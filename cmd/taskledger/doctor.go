@@ -271,13 +271,14 @@ func (d *diagnosis) examineNATS(ctx context.Context, a *app, pool *pgxpool.Pool,
 		d.ok("stream", "off: taskledger serve --stream off")
 		return
 	}
-	s, err := js.Stream(ctx, stream.Name)
+	s, err := js.Stream(ctx, stream.PrefixOf(js.Conn()).Stream())
 	if err != nil {
 		d.failed(a, "stream", levelWarning, "start taskledger serve, whose relay makes the stream", err)
 		return
 	}
 	config := s.CachedInfo().Config
-	d.check("stream", config.MaxBytes > 0, levelWarning, "give the stream a limit: nats stream edit LEDGER --max-bytes",
+	d.check("stream", config.MaxBytes > 0, levelWarning,
+		"give the stream a limit: nats stream edit "+config.Name+" --max-bytes",
 		fmt.Sprintf("replicas %d, max bytes %s", config.Replicas, count(config.MaxBytes)))
 }
 

@@ -17,11 +17,12 @@ import (
 type ledgerAddress struct {
 	DatabaseURL string `yaml:"database-url"`
 	NATSURL     string `yaml:"nats-url"` // "": the NATS server of serve
+	NATSPrefix  string `yaml:"nats-prefix"`
 }
 
 // useLedger sets the addresses of the ledger that --ledger names. Those in the environment do not count.
 func (c *config) useLedger(getenv func(string) string) error {
-	for _, other := range []string{envDatabaseURL, envNATSURL, envDataDir} {
+	for _, other := range []string{envDatabaseURL, envNATSURL, envNATSPrefix, envDataDir} {
 		if flag, isGiven := c.flagOf[other]; isGiven {
 			return usagef("--ledger and %s exclude each other", flag).
 				hinted("the file of ledgers has the addresses of %s", c.ledger)
@@ -48,7 +49,7 @@ func (c *config) useLedger(getenv func(string) string) error {
 		}
 		return f.hinted("it has %s", orNone(strings.Join(names, ", ")))
 	}
-	c.databaseURL, c.natsURL = found.DatabaseURL, found.NATSURL
+	c.databaseURL, c.natsURL, c.natsPrefix = found.DatabaseURL, found.NATSURL, found.NATSPrefix
 	return nil
 }
 
@@ -74,9 +75,11 @@ func readLedgers(name string) (all map[string]ledgerAddress, err error) {
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&all); err != nil { // its text could quote a password
 		return nil, usagef("%s is not a file of ledgers", name).
-			hinted("each line is as shop: {database-url: postgres://…, nats-url: nats://…}; nats-url may be left out")
+			hinted("each line is as shop: {database-url: postgres://…, nats-url: nats://…, nats-prefix: shop}; " +
+				"nats-url and nats-prefix may be left out")
 	}
 	at := make(map[string]string) // the ledger with an address
+	onNATS := make(map[ledgerAddress]string)
 	for _, ledger := range slices.Sorted(maps.Keys(all)) {
 		address := all[ledger].DatabaseURL
 		if address == "" {
@@ -87,6 +90,25 @@ func readLedgers(name string) (all map[string]ledgerAddress, err error) {
 				hinted("a database has one ledger")
 		}
 		at[address] = ledger
+		if err := all[ledger].checkNATS(ledger, onNATS); err != nil {
+			err.message = name + ": " + err.message
+			return nil, err
+		}
 	}
 	return all, nil
+}
+
+// checkNATS returns an error if the ledger has the address and the prefix in NATS of another one in known, to which it
+// adds them.
+func (l ledgerAddress) checkNATS(name string, known map[ledgerAddress]string) *failure {
+	if l.NATSURL == "" {
+		return nil
+	}
+	on := ledgerAddress{NATSURL: l.NATSURL, NATSPrefix: l.NATSPrefix}
+	if other, exists := known[on]; exists {
+		return usagef("%s and %s have one nats-url and one nats-prefix", other, name).
+			hinted("give one of them another nats-prefix, or another NATS account")
+	}
+	known[on] = name
+	return nil
 }

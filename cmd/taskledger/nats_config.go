@@ -14,6 +14,7 @@ type natsConfigFlags struct {
 	keys        string
 	account     string
 	storeDir    string
+	prefixes    []string
 	subscribers []string
 	served      []string
 	tls         natsconfig.TLS
@@ -40,6 +41,9 @@ domain NAME from the consumer NAME, which admin makes:
 --served NAME adds a subscriber that taskledger serve subscriber NAME serves from the database, as the user NAME-server.
 Its account contains a separate stream, which the server creates.
 
+--prefix PREFIX, once for each ledger, makes several ledgers share the accounts. The users of each are PREFIX-relay and
+so on, its stream is PREFIX_LEDGER, and its commands and programs have --nats-prefix PREFIX or TASKLEDGER_NATS_PREFIX.
+
 The command nats: go install github.com/nats-io/natscli/nats@latest
 It connects with --server tls://HOST:4222 --nkey DIR/admin.nk --tlsca CA, where CA is the server's CA.
 
@@ -55,6 +59,7 @@ are in the environment of nats-server: ADMIN_NKEY, RELAY_NKEY and so on.`,
 	flags.StringVar(&f.account, "account", natsconfig.DefaultAccount,
 		"account of the stream; other accounts' names begin with it")
 	flags.StringVar(&f.storeDir, "store-dir", "/var/lib/nats", "`directory` of JetStream")
+	flags.StringArrayVar(&f.prefixes, "prefix", nil, "`prefix` of one of several ledgers, see --nats-prefix")
 	flags.StringArrayVar(&f.subscribers, "subscriber", nil, "`name` of a subscriber's consumer")
 	flags.StringArrayVar(&f.served, "served", nil, "`name` of a subscriber that is served from the database")
 	flags.StringVar(&f.tls.Cert, "tls-cert", "", "`file` of the server's certificate")
@@ -65,7 +70,7 @@ are in the environment of nats-server: ADMIN_NKEY, RELAY_NKEY and so on.`,
 
 func natsConfig(a *app, f natsConfigFlags) error {
 	c := natsconfig.Config{
-		Account: f.account, Subscribers: f.subscribers, Served: f.served, StoreDir: f.storeDir,
+		Account: f.account, Prefixes: f.prefixes, Subscribers: f.subscribers, Served: f.served, StoreDir: f.storeDir,
 		Credential: natsconfig.VariableCredential,
 	}
 	if f.tls != (natsconfig.TLS{}) {
@@ -94,7 +99,7 @@ func natsConfig(a *app, f natsConfigFlags) error {
 const natsConfigHead = `# Made by: taskledger nats-config. Start: nats-server -c nats.conf
 #
 # Each role has an account of its own, because NATS does not limit the subject to which a client lets it send an answer:
-# in the account of the stream, such an answer could be stored as an event. Two ledgers need two configurations with
-# different accounts (--account).
+# in the account of the stream, such an answer could be stored as an event. Two ledgers need
+# different prefixes (--prefix), or two configurations with different accounts (--account).
 
 `

@@ -13,6 +13,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/internal/relays"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -28,7 +29,7 @@ func showStream(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 		if err != nil {
 			return err
 		}
-		return a.print(shownStream{d}, func(w io.Writer) { renderStream(w, d) })
+		return a.print(shownStream{d}, func(w io.Writer) { renderStream(w, a.streamName(), d) })
 	})
 }
 
@@ -59,9 +60,12 @@ func (a *app) onStream(
 	return f(ctx, pool, js)
 }
 
-func renderStream(w io.Writer, d *relays.StreamDetail) {
+// streamName returns the name of the ledger's stream.
+func (a *app) streamName() string { return stream.Prefix(a.config.natsPrefix).Stream() }
+
+func renderStream(w io.Writer, name string, d *relays.StreamDetail) {
 	if d == nil {
-		fmt.Fprintln(w, "there is no stream LEDGER; a relay makes it")
+		fmt.Fprintf(w, "there is no stream %s; a relay makes it\n", name)
 		return
 	}
 	owner := plain(d.Ledger)
@@ -133,12 +137,12 @@ func rebuildStream(
 	}
 	if !yes {
 		return a.print(rebuiltStream{before, true}, func(w io.Writer) {
-			renderStream(w, before)
-			renderSubscribers(w, before)
+			renderStream(w, a.streamName(), before)
+			renderSubscribers(w, a.streamName(), before)
 			fmt.Fprintln(w, "would be deleted, and made again by the relay; to do so: taskledger rebuild stream --yes")
 		})
 	}
-	renderSubscribers(a.stderr, before) // even if the command fails later
+	renderSubscribers(a.stderr, a.streamName(), before) // even if the command fails later
 	if err := relays.RebuildStream(ctx, pool, js, &o); err != nil {
 		return err
 	}
@@ -148,7 +152,7 @@ func rebuildStream(
 }
 
 // renderSubscribers writes the commands that recreate the consumers of durable subscribers.
-func renderSubscribers(w io.Writer, d *relays.StreamDetail) {
+func renderSubscribers(w io.Writer, name string, d *relays.StreamDetail) {
 	if d == nil || len(d.Subscribers) == 0 {
 		return
 	}
@@ -159,7 +163,7 @@ func renderSubscribers(w io.Writer, d *relays.StreamDetail) {
 		if err != nil { // it was JSON
 			panic(err)
 		}
-		fmt.Fprintf(w, "  printf %%s %s | nats consumer add LEDGER %s --config /dev/stdin\n",
-			shellWord(string(escapeControls(config))), shellWord(c.Durable))
+		fmt.Fprintf(w, "  printf %%s %s | nats consumer add %s %s --config /dev/stdin\n",
+			shellWord(string(escapeControls(config))), name, shellWord(c.Durable))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/served"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -71,7 +72,7 @@ func serveSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, c served.C
 		Subscriber string `json:"subscriber"`
 		Stream     string `json:"stream"`
 		Consumer   string `json:"consumer"`
-	}{c.Name, served.Stream(c.Name), c.Name}
+	}{c.Name, stream.PrefixOf(nc).ServedStream(c.Name), c.Name}
 	if err := a.print(answer, func(w io.Writer) {
 		renderFields(w, [2]string{"subscriber", answer.Subscriber}, [2]string{"stream", answer.Stream},
 			[2]string{"consumer", answer.Consumer}, [2]string{"running", "stop with Ctrl-C"})

@@ -1,6 +1,7 @@
 // Command tenants places orders of several tenants, each in a PostgreSQL of its own, and works on the tasks of all.
 // Each database is a ledger with its own services. TENANTS contains their addresses, as
-// acme=postgres://…,nats://… globex=postgres://…: without an address of NATS, the ledger's services run the server.
+// acme=postgres://…,nats://…,acme globex=postgres://…: the third part is the prefix of a ledger that shares an account
+// of NATS with others. Without an address of NATS, the ledger's services run the server.
 //
 //	tenants work                  works for all tenants until it is interrupted
 //	tenants place acme A-1 A-2    places orders of a tenant
@@ -57,8 +58,10 @@ func open(ctx context.Context, addresses string) (tenants, error) {
 	all := make(tenants)
 	for word := range strings.FieldsSeq(addresses) {
 		name, places, _ := strings.Cut(word, "=")
-		database, nats, _ := strings.Cut(places, ",")
-		client, err := taskledger.Open(ctx, taskledger.Options{DatabaseURL: database, NATSURL: nats})
+		database, places, _ := strings.Cut(places, ",")
+		nats, prefix, _ := strings.Cut(places, ",")
+		client, err := taskledger.Open(ctx,
+			taskledger.Options{DatabaseURL: database, NATSURL: nats, NATSPrefix: prefix})
 		if err != nil {
 			return all, fmt.Errorf("tenant %s: %w", name, err)
 		}

@@ -2,7 +2,7 @@
 //
 // A physical copy of a database stores everything that its original stores. Its relay would continue the original's
 // stream, and its dispatcher would give out the same tasks. Only the runs of their servers differ:
-// server_run(). A service that begins in a new run asks on [stream.Copies]. It refuses to work if a service
+// server_run(). A service that begins in a new run asks on [stream.Prefix.Copies]. It refuses to work if a service
 // of another run answers and holds its lease there. Relays and dispatchers answer each other.
 //
 // If both begin at the same moment, or the original's services are down, nothing answers.
@@ -47,7 +47,7 @@ func publish(nc *nats.Conn, c Claim) error {
 	if err != nil {
 		return err
 	}
-	return nc.Publish(stream.Copies, text)
+	return nc.Publish(stream.PrefixOf(nc).Copies(), text)
 }
 
 const (
@@ -62,9 +62,10 @@ const (
 func Ask(ctx context.Context, nc *nats.Conn, mine Claim) (holder string, err error) {
 	mine.Word = rand.Text()
 	received := make(chan *nats.Msg, 64) // excess ones are dropped: questions are repeated
-	sub, err := nc.ChanSubscribe(stream.Copies, received)
+	subject := stream.PrefixOf(nc).Copies()
+	sub, err := nc.ChanSubscribe(subject, received)
 	if err != nil {
-		return "", fmt.Errorf("subscribe to %s: %w", stream.Copies, err)
+		return "", fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	for range times {
@@ -106,9 +107,10 @@ type Answerer struct {
 // Run answers until ctx is done.
 func (a Answerer) Run(ctx context.Context) error {
 	received := make(chan *nats.Msg, 64) // excess ones are dropped: questions are repeated
-	sub, err := a.NATS.ChanSubscribe(stream.Copies, received)
+	subject := stream.PrefixOf(a.NATS).Copies()
+	sub, err := a.NATS.ChanSubscribe(subject, received)
 	if err != nil {
-		return fmt.Errorf("subscribe to %s: %w", stream.Copies, err)
+		return fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	limited := loglimit.New()

@@ -120,7 +120,7 @@ func repeatReports(t *testing.T, b *servicetest.Bundle) {
 	nc := b.Connect()
 	var mu sync.Mutex
 	var reports []*nats.Msg
-	servicetest.Try(nc.Subscribe(stream.AllReports, func(m *nats.Msg) {
+	servicetest.Try(nc.Subscribe(stream.None.AllReports(), func(m *nats.Msg) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(m.Header) == 0 { // not its own

@@ -68,7 +68,7 @@ func (r *rogue) publish(reports ...dispatch.Report) (epoch int64) {
 		report.Session, report.Incarnation, report.Epoch = session, incarnation, epoch
 		report.Sent = time.Since(r.begun)
 		text := servicetest.Try(report.MarshalBinary())(r.t)
-		if err := r.nc.Publish(stream.ReportSubject(session), seal.Seal(text)); err != nil {
+		if err := r.nc.Publish(stream.None.ReportSubject(session), seal.Seal(text)); err != nil {
 			r.t.Fatal(err)
 		}
 	}

@@ -129,7 +129,7 @@ func (o *office) work(ctx context.Context) error {
 	defer o.limited.Close()
 	o.opening = time.AfterFunc(time.Hour, o.open)
 	defer o.opening.Stop()
-	reports, err := o.config.NATS.Subscribe(stream.AllReports, o.receive)
+	reports, err := o.config.NATS.Subscribe(stream.PrefixOf(o.config.NATS).AllReports(), o.receive)
 	if err != nil {
 		return err
 	}
@@ -390,7 +390,7 @@ func (o *office) joinChanged(s lease.Session) member {
 
 // receive takes a report of a worker.
 func (o *office) receive(m *nats.Msg) {
-	session := stream.SessionOf(m.Subject)
+	session := stream.PrefixOf(o.config.NATS).SessionOf(m.Subject)
 	p := o.peerOf(session)
 	if p == nil {
 		o.joins.ask() // a worker that began a moment ago
@@ -494,7 +494,7 @@ func (o *office) publish(m outgoing) {
 	if err != nil {
 		panic(fmt.Sprintf("an offer cannot be encoded: %v", err))
 	}
-	_ = o.config.NATS.Publish(stream.OfferSubject(m.offer.Session), m.seal.Seal(text))
+	_ = o.config.NATS.Publish(stream.PrefixOf(o.config.NATS).OfferSubject(m.offer.Session), m.seal.Seal(text))
 }
 
 // probe asks workers to confirm the offers that they have received, until ctx is done.

@@ -90,6 +90,14 @@ func (r *Report) endOf(l *relays.LeaseStatus) time.Time {
 	return l.AliveUntil
 }
 
+// streamName returns the name of the stream, as far as the connection to NATS is known.
+func (c Config) streamName() string {
+	if c.JetStream == nil {
+		return stream.Name
+	}
+	return stream.PrefixOf(c.JetStream.Conn()).Stream()
+}
+
 func (r *Report) addStream(c Config, s relays.Status) {
 	failure := s.StreamError
 	if c.isNATSAway() {
@@ -98,7 +106,7 @@ func (r *Report) addStream(c Config, s relays.Status) {
 	if failure != "" {
 		unavailable := Condition{
 			Name: StreamUnavailable,
-			Text: fmt.Sprintf("cannot read the state of stream %s: %s", stream.Name, failure),
+			Text: fmt.Sprintf("cannot read the state of stream %s: %s", c.streamName(), failure),
 		}
 		if failure == relays.StreamMissing {
 			unavailable.Cure = cmp.Or(lagCure(r, RelayStopped, RelayRefused, RelayBlocked), busyCure(s.Relay))
@@ -111,7 +119,7 @@ func (r *Report) addStream(c Config, s relays.Status) {
 	if len(s.Stream.Drift) > 0 {
 		r.add(Condition{
 			Name: StreamDrift,
-			Text: fmt.Sprintf("stream %s differs from its configuration: %s", stream.Name,
+			Text: fmt.Sprintf("stream %s differs from its configuration: %s", c.streamName(),
 				strings.Join(s.Stream.Drift, "; ")),
 		})
 	}
@@ -125,7 +133,7 @@ func (r *Report) addStream(c Config, s relays.Status) {
 		r.add(Condition{
 			Name: ConsumerLate, About: name,
 			Text: fmt.Sprintf("consumer %s has fallen behind the oldest message of stream %s", printable.Text(name),
-				stream.Name),
+				c.streamName()),
 		})
 	}
 }

@@ -38,6 +38,7 @@ const DefaultAccount = "LEDGER"
 // Config describes the accounts of a server. The zero value contains the five users, without subscribers.
 type Config struct {
 	Account     string   // of the stream; the names of the other accounts begin with it. Default: LEDGER.
+	Prefixes    []string // of the ledgers that share the accounts, in their users' names too. Default: one without.
 	Subscribers []string // users with one consumer each, of the same name
 	Served      []string // names of subscribers of taskledger serve subscriber; * for all with one user
 	StoreDir    string   // of JetStream. Default: /var/lib/nats.
@@ -61,6 +62,11 @@ func (c Config) Validate() error {
 	if slices.Contains(c.Served, anyName) && len(c.Served) > 1 {
 		return fmt.Errorf("a user for all served subscribers must be the only one")
 	}
+	for _, p := range c.prefixes() {
+		if err := p.Validate(); err != nil {
+			return err
+		}
+	}
 	for i, name := range c.Users() {
 		if !nameRule.MatchString(name) {
 			return fmt.Errorf("name of a user must match %s, got %q", nameRule, name)
@@ -80,11 +86,37 @@ func (c Config) Validate() error {
 
 // Users returns the names of all users.
 func (c Config) Users() []string {
-	users := append([]string{Admin, Relay, Worker, Operator, Waiter}, c.Subscribers...)
-	for _, name := range c.Served {
-		users = append(users, servedUser(name), ServerOf(servedUser(name)))
+	users := []string{Admin}
+	for _, p := range c.prefixes() {
+		for _, name := range append([]string{Relay, Worker, Operator, Waiter}, c.Subscribers...) {
+			users = append(users, userOf(p, name))
+		}
+		for _, name := range c.Served {
+			user := userOf(p, servedUser(name))
+			users = append(users, user, ServerOf(user))
+		}
 	}
 	return users
+}
+
+// prefixes returns the prefixes of the ledgers.
+func (c Config) prefixes() []ledgerstream.Prefix {
+	if len(c.Prefixes) == 0 {
+		return []ledgerstream.Prefix{ledgerstream.None}
+	}
+	var all []ledgerstream.Prefix
+	for _, p := range c.Prefixes {
+		all = append(all, ledgerstream.Prefix(p))
+	}
+	return all
+}
+
+// userOf returns the name of a user of the ledger with a prefix.
+func userOf(p ledgerstream.Prefix, name string) string {
+	if p == ledgerstream.None {
+		return name
+	}
+	return string(p) + "-" + name
 }
 
 // account is one account with its users.
@@ -156,85 +188,113 @@ func (c Config) AccountsText() string {
 
 // accounts returns the accounts; the stream's account is the first.
 func (c Config) accounts() []account {
-	stream := c.Account
-	if stream == "" {
-		stream = DefaultAccount
+	name := c.Account
+	if name == "" {
+		name = DefaultAccount
 	}
-	workers, operators, waiters := stream+"_WORKERS", stream+"_OPERATORS", stream+"_WAITERS"
-	var subscribers []string
-	for _, name := range c.Subscribers {
-		subscribers = append(subscribers, stream+"_SUBSCRIBER_"+name)
-	}
-	services := []string{
-		exported("service", allAPI, "response_type: stream, ", append([]string{operators}, subscribers...)...),
-		exported("service", allReplays, "", operators),
-	}
-	if len(subscribers) > 0 {
-		services = append(services, exported("service", allAcks, "", subscribers...))
-	}
-	var outcomesOut, outcomesIn []string
-	for _, subject := range outcomes() {
-		outcomesOut = append(outcomesOut, exported("stream", subject, "", workers, operators, waiters))
-		outcomesIn = append(outcomesIn, imported("stream", stream, subject))
-	}
+	of := shared{stream: name, workers: name + "_WORKERS", operators: name + "_OPERATORS", waiters: name + "_WAITERS"}
 	list := []account{{
-		name:    stream,
+		name:    of.stream,
 		comment: "The stream, its administrator, and the services of taskledger serve.",
 		streams: []string{"jetstream: enabled"},
-		users:   []user{{Admin, nil}, {Relay, relayRights()}},
-		exports: slices.Concat(services, []string{exported("stream", allOffers, "", workers)}, outcomesOut),
-		imports: []string{imported("stream", workers, ledgerstream.AllReports)},
+		users:   []user{{Admin, nil}},
 	}, {
-		name:    workers,
+		name:    of.workers,
 		comment: "Workers: workers.Pool. They ask the dispatcher for tasks, and wait for results.",
-		users:   []user{{Worker, workerRights()}},
-		exports: []string{
-			exported("stream", allProgress, "", operators), exported("stream", ledgerstream.AllReports, "", stream),
-		},
-		imports: append([]string{imported("stream", stream, allOffers)}, outcomesIn...),
 	}, {
-		name:    operators,
+		name:    of.operators,
 		comment: "The commands of taskledger.",
-		users:   []user{{Operator, operatorRights()}},
-		imports: append([]string{
-			imported("service", stream, allAPI), imported("service", stream, allReplays),
-			imported("stream", workers, allProgress),
-		}, outcomesIn...),
+		imports: []string{imported("service", of.stream, allAPI)},
 	}, {
-		name:    waiters,
+		name:    of.waiters,
 		comment: "Programs that wait for results: outbox.Waiter. They receive the outcomes of tasks.",
-		users:   []user{{Waiter, waiterRights()}},
-		imports: outcomesIn,
 	}}
-	for i, name := range c.Subscribers {
-		list = append(list, account{
-			name:    subscribers[i],
-			comment: fmt.Sprintf("A subscriber to events, with the consumer %s and the JetStream domain %[1]s.", name),
-			users:   []user{{name, subscriberRights(name)}},
-			imports: subscriberImports(stream, name),
-		})
-	}
-	for _, name := range c.Served {
-		of, comment := servedUser(name), "Subscribers of taskledger serve subscriber, and their servers."
-		if name != anyName {
-			comment = "The subscriber " + name + ", which " + ServerOf(of) + " serves from the database."
+	var subscribers []string // accounts
+	for _, p := range c.prefixes() {
+		of.add(list, p)
+		for _, name := range c.Subscribers {
+			subscriber := of.subscriber(p, name)
+			subscribers, list = append(subscribers, subscriber.name), append(list, subscriber)
 		}
-		list = append(list, account{
-			name: strings.TrimSuffix(stream+"_SERVED_"+name, "_"+anyName), comment: comment,
-			streams: servedStreams(name), users: []user{{of, servedRights(name)}, {ServerOf(of), serverRights(name)}},
-		})
+	}
+	list[0].exports = append([]string{
+		exported("service", allAPI, "response_type: stream, ", append([]string{of.operators}, subscribers...)...),
+	}, list[0].exports...)
+	if len(subscribers) > 0 {
+		for _, p := range c.prefixes() {
+			list[0].exports = append(list[0].exports, exported("service", allAcks(p), "", subscribers...))
+		}
+	}
+	for _, p := range c.prefixes() {
+		for _, name := range c.Served {
+			list = append(list, of.served(p, name))
+		}
 	}
 	return list
 }
 
-// subscriberImports returns the imports of a subscriber, whose requests are in a domain with its name.
-func subscriberImports(stream, name string) []string {
-	var lines []string
-	for _, request := range subscriberRequests(name) {
-		line := strings.TrimSuffix(imported("service", stream, request), " }")
-		lines = append(lines, fmt.Sprintf("%s, to: %q }", line, inDomain(name, request)))
+// shared contains the names of the accounts that all ledgers share.
+type shared struct{ stream, workers, operators, waiters string }
+
+// add adds the users of one ledger, and the subjects that its accounts exchange.
+func (s shared) add(list []account, p ledgerstream.Prefix) {
+	stream, workers, operators, waiters := &list[0], &list[1], &list[2], &list[3]
+	stream.users = append(stream.users, user{userOf(p, Relay), relayRights(p)})
+	workers.users = append(workers.users, user{userOf(p, Worker), workerRights(p)})
+	operators.users = append(operators.users, user{userOf(p, Operator), operatorRights(p)})
+	waiters.users = append(waiters.users, user{userOf(p, Waiter), waiterRights(p)})
+
+	offers, reports, progress := allOffers(p), p.AllReports(), allProgress(p)
+	stream.exports = append(stream.exports, exported("service", p.AllReplays(), "", s.operators),
+		exported("stream", offers, "", s.workers))
+	stream.imports = append(stream.imports, imported("stream", s.workers, reports))
+	workers.exports = append(workers.exports, exported("stream", progress, "", s.operators),
+		exported("stream", reports, "", s.stream))
+	workers.imports = append(workers.imports, imported("stream", s.stream, offers))
+	operators.imports = append(operators.imports, imported("service", s.stream, p.AllReplays()),
+		imported("stream", s.workers, progress))
+	for _, subject := range p.OutcomeSubjects() {
+		stream.exports = append(stream.exports,
+			exported("stream", subject, "", s.workers, s.operators, s.waiters))
+		for _, a := range []*account{workers, operators, waiters} {
+			a.imports = append(a.imports, imported("stream", s.stream, subject))
+		}
 	}
-	return append(lines, imported("service", stream, acksOf(name)))
+}
+
+// subscriber returns the account of a subscriber, whose requests are in a domain with its user's name.
+func (s shared) subscriber(p ledgerstream.Prefix, consumer string) account {
+	name := userOf(p, consumer)
+	a := account{
+		name: s.stream + "_SUBSCRIBER_" + name,
+		comment: fmt.Sprintf("A subscriber to events, with the consumer %s and the JetStream domain %s.", consumer,
+			name),
+		users: []user{{name, subscriberRights(p, consumer)}},
+	}
+	for _, request := range subscriberRequests(p, consumer) {
+		line := strings.TrimSuffix(imported("service", s.stream, request), " }")
+		a.imports = append(a.imports, fmt.Sprintf("%s, to: %q }", line, inDomain(name, request)))
+	}
+	a.imports = append(a.imports, imported("service", s.stream, acksOf(p, consumer)))
+	return a
+}
+
+// served returns the account of a served subscriber.
+func (s shared) served(p ledgerstream.Prefix, name string) account {
+	of, comment := userOf(p, servedUser(name)), "Subscribers of taskledger serve subscriber, and their servers."
+	account := s.stream + "_SERVED"
+	if name != anyName {
+		comment = "The subscriber " + name + ", which " + ServerOf(of) + " serves from the database."
+	}
+	if of != Served {
+		account += "_" + of
+	}
+	return accountOf(account, comment, servedStreams(name),
+		user{of, servedRights(p, name)}, user{ServerOf(of), serverRights(p, name)})
+}
+
+func accountOf(name, comment string, streams []string, users ...user) account {
+	return account{name: name, comment: comment, streams: streams, users: users}
 }
 
 func exported(what, subject, options string, accounts ...string) string {

@@ -1,6 +1,10 @@
 package natsconfig
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/taskledger/taskledger/internal/stream"
+)
 
 // Served is the user, on servers of serve and demo, that receives the events of every served subscriber.
 const Served = "served"
@@ -19,12 +23,12 @@ func servedUser(name string) string {
 // ServerOf returns the name of the user that serves a subscriber, given the user that receives its events.
 func ServerOf(user string) string { return user + "-server" }
 
-// servedStream returns the name of the stream of a subscriber: served.Stream.
-func servedStream(name string) string {
+// servedStream returns the name of the stream of a subscriber.
+func servedStream(p stream.Prefix, name string) string {
 	if name == anyName {
 		return anyName
 	}
-	return "SUBSCRIBER_" + name
+	return p.ServedStream(name)
 }
 
 // servedBytes is the maximum size of a served subscriber's stream, as package outbox creates it.
@@ -48,26 +52,26 @@ func servedStreams(name string) []string {
 
 // servedRights are for the program of a served subscriber. It receives and acknowledges its consumer's messages. The
 // consumer's stream is in an account of its own.
-func servedRights(name string) *rights {
-	of := servedStream(name) + "." + name
+func servedRights(p stream.Prefix, name string) *rights {
+	of := servedStream(p, name) + "." + name
 	return &rights{
 		publish: []string{
-			"$JS.API.STREAM.INFO." + servedStream(name), "$JS.API.CONSUMER.INFO." + of,
+			"$JS.API.STREAM.INFO." + servedStream(p, name), "$JS.API.CONSUMER.INFO." + of,
 			"$JS.API.CONSUMER.MSG.NEXT." + of, "$JS.ACK." + of + ".>",
 		},
-		subscribe: []string{inboxes},
+		subscribe: []string{p.Inboxes()},
 	}
 }
 
 // serverRights are for taskledger serve subscriber.
-func serverRights(name string) *rights {
-	of := servedStream(name)
+func serverRights(p stream.Prefix, name string) *rights {
+	of := servedStream(p, name)
 	return &rights{
 		publish: []string{
-			"subscriber." + name + ".>", "$JS.API.STREAM.INFO." + of, "$JS.API.STREAM.CREATE." + of,
+			p.ServedSubject(name, p.AllSubjects()), "$JS.API.STREAM.INFO." + of, "$JS.API.STREAM.CREATE." + of,
 			"$JS.API.STREAM.PURGE." + of,
 			"$JS.API.CONSUMER.INFO." + of + "." + name, "$JS.API.CONSUMER.CREATE." + of + "." + name,
 		},
-		subscribe: []string{inboxes},
+		subscribe: []string{p.Inboxes()},
 	}
 }

@@ -39,15 +39,16 @@ func ReadStream(
 	if err != nil {
 		return nil, err
 	}
-	found, err := js.Stream(ctx, stream.Name)
+	name := stream.PrefixOf(js.Conn()).Stream()
+	found, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the state of stream %s: %w", stream.Name, ExplainRequest(js, err))
+		return nil, fmt.Errorf("read the state of stream %s: %w", name, ExplainRequest(js, err))
 	}
 	d := &StreamDetail{Subscribers: []jetstream.ConsumerConfig{}}
-	d.StreamStatus = newStreamStatus(found.CachedInfo(), config, installation)
+	d.StreamStatus = newStreamStatus(js, found.CachedInfo(), config, installation)
 	d.Server = js.Conn().ConnectedServerVersion()
 	d.Ledger = stream.Owner(found.CachedInfo())
 	d.IsOwn = stream.CheckOwner(found.CachedInfo(), installation) == nil
@@ -58,7 +59,7 @@ func ReadStream(
 		}
 	}
 	if err := consumers.Err(); err != nil {
-		return nil, fmt.Errorf("list consumers of stream %s: %w", stream.Name, ExplainRequest(js, err))
+		return nil, fmt.Errorf("list consumers of stream %s: %w", name, ExplainRequest(js, err))
 	}
 	slices.SortFunc(d.Subscribers, func(a, b jetstream.ConsumerConfig) int {
 		return strings.Compare(a.Durable, b.Durable)
@@ -120,11 +121,12 @@ func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *Rebuil
 	if err != nil {
 		return err
 	}
-	found, err := js.Stream(ctx, stream.Name)
+	name := stream.PrefixOf(js.Conn()).Stream()
+	found, err := js.Stream(ctx, name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 	case err != nil:
-		return fmt.Errorf("read the state of stream %s: %w", stream.Name, ExplainRequest(js, err))
+		return fmt.Errorf("read the state of stream %s: %w", name, ExplainRequest(js, err))
 	default:
 		if err := stream.CheckOwner(found.CachedInfo(), installation); err != nil && !o.Foreign {
 			return err
@@ -135,10 +137,10 @@ func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *Rebuil
 		}
 	}
 	return operation.Around(ctx, db, act, func(ctx context.Context) error {
-		err := js.DeleteStream(ctx, stream.Name)
+		err := js.DeleteStream(ctx, name)
 		if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
-		return fmt.Errorf("delete stream %s: %w", stream.Name, ExplainRequest(js, err))
+		return fmt.Errorf("delete stream %s: %w", name, ExplainRequest(js, err))
 	})
 }

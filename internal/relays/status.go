@@ -227,7 +227,7 @@ func readLease(ctx context.Context, db ledger.DB) (_ *LeaseStatus, backend int32
 }
 
 func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config stream.Config, installation string) {
-	found, err := js.Stream(ctx, stream.Name)
+	found, err := js.Stream(ctx, stream.PrefixOf(js.Conn()).Stream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s.StreamError = StreamMissing
 		return
@@ -236,7 +236,7 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 		s.StreamError = err.Error()
 		return
 	}
-	status := newStreamStatus(found.CachedInfo(), config, installation)
+	status := newStreamStatus(js, found.CachedInfo(), config, installation)
 	status.Server = js.Conn().ConnectedServerVersion()
 	s.Stream = &status
 	if found.CachedInfo().State.Consumers == 0 {
@@ -261,12 +261,14 @@ func lateConsumers(ctx context.Context, of jetstream.Stream) (late []string, err
 	return late, consumers.Err()
 }
 
-func newStreamStatus(info *jetstream.StreamInfo, config stream.Config, installation string) StreamStatus {
+func newStreamStatus(
+	js jetstream.JetStream, info *jetstream.StreamInfo, config stream.Config, installation string,
+) StreamStatus {
 	state := info.State
 	return StreamStatus{
 		Messages: state.Msgs, Bytes: state.Bytes, MaxBytes: info.Config.MaxBytes,
 		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Created: info.Created.UTC(),
-		Drift:  append([]string{}, stream.Drift(info, config, installation)...),
+		Drift:  append([]string{}, stream.PrefixOf(js.Conn()).Drift(info, config, installation)...),
 		Behind: behind(info.Cluster),
 	}
 }

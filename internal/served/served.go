@@ -36,9 +36,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Stream returns the name of the stream of a subscriber with this name.
-func Stream(name string) string { return "SUBSCRIBER_" + name }
-
 // Run publishes the events from the place of the subscriber on, until ctx is done, and then returns nil. It
 // makes the stream and its consumer if they are missing, before the first event.
 //

@@ -71,7 +71,7 @@ func FuzzParseAck(f *testing.F) {
 }
 
 func TestOwnSettingsAreSuitable(t *testing.T) {
-	if got := unsuitable(Config{}.settings("i")); got != nil {
+	if got := None.unsuitable(None.settings(Config{}, "i")); got != nil {
 		t.Errorf("our own stream is unsuitable: %v", got)
 	}
 }

@@ -142,8 +142,8 @@ func asyncAPI() object {
 			"headers": ref("components/schemas/headers"), "payload": payload(row.Type),
 		}
 		for channel, address := range map[string]string{
-			name:                  Pattern("{shard}", name, "{kind}"),
-			"bookkeeping_" + name: Pattern("{shard}", name, reserved.KindPrefix+"{kind}"),
+			name:                  None.Pattern("{shard}", name, "{kind}"),
+			"bookkeeping_" + name: None.Pattern("{shard}", name, reserved.KindPrefix+"{kind}"),
 			"served_" + name:      "subscriber.{subscriber}.{shard}." + name + ".{kind}",
 		} {
 			c := object{"address": address, "parameters": parameters,

@@ -92,16 +92,17 @@ func (m Message) ID() string {
 // Source returns the CloudEvents source of an installation's events.
 func Source(installation string) string { return sourcePrefix + installation }
 
-// Encode returns the message for an event. source is [Source] of the installation. The payload is the body: the event's
-// data, or the task's args if the event makes the task available, both decoded. The message may be published once.
+// Encode returns the message for an event of a ledger without a [Prefix]. source is [Source] of the installation. The
+// payload is the body: the event's data, or the task's args if the event makes the task available, both decoded. The
+// message may be published once.
 func Encode(e ledger.Event, payload []byte, source string) *nats.Msg {
-	m, _ := encode(e, payload, source)
+	m, _ := None.encode(e, payload, source)
 	return m
 }
 
 // EncodeWhole returns the message of [Encode] with the members that [Enclose] adds from meta, and its [Size].
-func EncodeWhole(e ledger.Event, payload, meta []byte, source string) (m *nats.Msg, size int64) {
-	m, values := encode(e, payload, source)
+func (p Prefix) EncodeWhole(e ledger.Event, payload, meta []byte, source string) (m *nats.Msg, size int64) {
+	m, values := p.encode(e, payload, source)
 	Enclose(m, meta)
 	if len(m.Header) > len(plainNames) {
 		return m, Size(m)
@@ -114,7 +115,7 @@ func EncodeWhole(e ledger.Event, payload, meta []byte, source string) (m *nats.M
 }
 
 // encode returns a message and the values of its plain headers.
-func encode(e ledger.Event, payload []byte, source string) (*nats.Msg, *plainValues) {
+func (p Prefix) encode(e ledger.Event, payload []byte, source string) (*nats.Msg, *plainValues) {
 	traceparent, tracestate := TraceIn(e.Meta)
 	// One string contains every value: this runs for each published event.
 	var c cutter
@@ -139,6 +140,9 @@ func encode(e ledger.Event, payload []byte, source string) (*nats.Msg, *plainVal
 	// time.RFC3339Nano is timeLayout for a whole number of microseconds, and the only one of both with a fast path.
 	c.text = e.RecordedAt.UTC().Truncate(time.Microsecond).AppendFormat(c.text, time.RFC3339Nano)
 	at := c.cut()
+	if p != None {
+		c.text = append(append(c.text, p...), '.')
+	}
 	c.text = append(append(append(c.text, prefix+"."...), strconv.Itoa(int(e.Shard))...), '.')
 	if reserved.IsKind(e.Kind) {
 		c.text = append(c.text, bookkeepingPrefix...)

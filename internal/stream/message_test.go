@@ -64,7 +64,7 @@ func TestEncodeWhole(t *testing.T) {
 			string(traced.Meta)} {
 			want := stream.Encode(e, []byte(`{"amount":5}`), stream.Source("i-1"))
 			stream.Enclose(want, []byte(meta))
-			have, size := stream.EncodeWhole(e, []byte(`{"amount":5}`), []byte(meta), stream.Source("i-1"))
+			have, size := stream.None.EncodeWhole(e, []byte(`{"amount":5}`), []byte(meta), stream.Source("i-1"))
 			if diff := cmp.Diff(want.Header, have.Header); diff != "" || have.Subject != want.Subject {
 				t.Errorf("meta %s: %s %s", meta, have.Subject, diff)
 			}
@@ -325,7 +325,7 @@ func BenchmarkEncode(b *testing.B) {
 	source := stream.Source("0190a6c4-5b0e-7c3a-9f6e-1234567890ab")
 	b.ReportAllocs()
 	for b.Loop() {
-		m, _ := stream.EncodeWhole(e, payload, nil, source)
+		m, _ := stream.None.EncodeWhole(e, payload, nil, source)
 		stream.Recycle(m)
 	}
 }

@@ -62,13 +62,15 @@ const metadataInstallation = "taskledger_installation"
 
 // ForeignError reports that the stream belongs to another installation.
 type ForeignError struct {
+	Stream      string
 	Found, Want string // installation ids
 }
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("stream %s belongs to the ledger %s, this is %s: "+
-		"use another NATS account, or, if that ledger no longer exists: taskledger rebuild stream --foreign",
-		Name, e.Found, e.Want)
+		"use another NATS account or --nats-prefix, or, if that ledger no longer exists: "+
+		"taskledger rebuild stream --foreign",
+		e.Stream, e.Found, e.Want)
 }
 
 // Owner returns the installation in the metadata of a stream, "" if it has none.
@@ -77,27 +79,30 @@ func Owner(info *jetstream.StreamInfo) string { return info.Config.Metadata[meta
 // CheckOwner returns a [*ForeignError] if the stream's metadata name another installation.
 func CheckOwner(info *jetstream.StreamInfo, installation string) error {
 	if found := Owner(info); found != "" && found != installation {
-		return &ForeignError{Found: found, Want: installation}
+		return &ForeignError{Stream: info.Config.Name, Found: found, Want: installation}
 	}
 	return nil
 }
 
 // UnsuitableError reports settings of the stream under which the relay cannot keep its promises.
-type UnsuitableError struct{ Reasons []string }
+type UnsuitableError struct {
+	Stream  string
+	Reasons []string
+}
 
 func (e *UnsuitableError) Error() string {
-	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or: taskledger rebuild stream", Name,
+	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or: taskledger rebuild stream", e.Stream,
 		strings.Join(e.Reasons, "; "))
 }
 
 // unsuitable returns the settings that no operator may choose.
-func unsuitable(c jetstream.StreamConfig) []string {
+func (p Prefix) unsuitable(c jetstream.StreamConfig) []string {
 	var reasons []string
 	for _, r := range []struct {
 		wrong bool
 		text  string
 	}{
-		{!slices.Contains(c.Subjects, AllSubjects), "it does not take the subjects " + AllSubjects},
+		{!slices.Contains(c.Subjects, p.AllSubjects()), "it does not take the subjects " + p.AllSubjects()},
 		{c.Retention != jetstream.LimitsPolicy, "its retention is not limits"},
 		{c.Discard != jetstream.DiscardOld, "it refuses new messages when it is full"},
 		{c.MaxMsgsPerSubject > 0, "it limits the messages of a subject"},
@@ -113,12 +118,12 @@ func unsuitable(c jetstream.StreamConfig) []string {
 }
 
 // settings returns the configuration with which a stream is created.
-func (c Config) settings(installation string) jetstream.StreamConfig {
+func (p Prefix) settings(c Config, installation string) jetstream.StreamConfig {
 	c = c.WithDefaults()
 	return jetstream.StreamConfig{
-		Name:        Name,
+		Name:        p.Stream(),
 		Description: "events of a task ledger; derived, rebuilt from the database",
-		Subjects:    []string{AllSubjects},
+		Subjects:    []string{p.AllSubjects()},
 		Retention:   jetstream.LimitsPolicy, // acks must not cost writes, and relays search the stored messages
 		Discard:     jetstream.DiscardOld,   // a full stream stops no event
 		Storage:     jetstream.FileStorage,
@@ -135,31 +140,33 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 // concurrently. It never changes a stream that exists; see [Drift] and [RaiseLimit]. It returns a [*ForeignError] if
 // the stream belongs to another installation, and an [*UnsuitableError].
 func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation string) (jetstream.Stream, error) {
-	s, err := js.Stream(ctx, Name)
+	p := PrefixOf(js.Conn())
+	name := p.Stream()
+	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		settings := c.settings(installation)
+		settings := p.settings(c, installation)
 		s, err = js.CreateStream(ctx, settings)
 		if TooManyConsumers(err) { // the account's own limit applies then
 			settings.MaxConsumers = -1
 			s, err = js.CreateStream(ctx, settings)
 		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			s, err = js.Stream(ctx, Name) // another process has just created it with other settings
+			s, err = js.Stream(ctx, name) // another process has just created it with other settings
 		}
 	}
 	if hasNoRoom(err) {
 		return nil, fmt.Errorf("provision stream %s: NATS lacks space for %d MiB: raise its max_file_store or the "+
 			"account's limit, or restart it when its disk has room, or: taskledger serve --stream-max-bytes: %w",
-			Name, c.WithDefaults().MaxBytes>>20, err)
+			name, c.WithDefaults().MaxBytes>>20, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("provision stream %s: %w", Name, err)
+		return nil, fmt.Errorf("provision stream %s: %w", name, err)
 	}
 	if err := CheckOwner(s.CachedInfo(), installation); err != nil {
 		return nil, err
 	}
-	if reasons := unsuitable(s.CachedInfo().Config); reasons != nil {
-		return nil, &UnsuitableError{Reasons: reasons}
+	if reasons := p.unsuitable(s.CachedInfo().Config); reasons != nil {
+		return nil, &UnsuitableError{Stream: name, Reasons: reasons}
 	}
 	return s, nil
 }
@@ -175,7 +182,7 @@ func RaiseLimit(
 	}
 	found.MaxBytes = c.MaxBytes
 	if changed, err = js.UpdateStream(ctx, found); err != nil {
-		return s, fmt.Errorf("raise the limit of stream %s to %d bytes: %w", Name, c.MaxBytes, err)
+		return s, fmt.Errorf("raise the limit of stream %s to %d bytes: %w", found.Name, c.MaxBytes, err)
 	}
 	return changed, nil
 }
@@ -194,8 +201,8 @@ func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 
 // Drift returns one sentence for each setting of a stream that differs from c. It is for display: operators may change
 // settings. The stream's limits are compared only if c sets them, because the defaults are for a new stream.
-func Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
-	found, want := info.Config, c.settings(installation)
+func (p Prefix) Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
+	found, want := info.Config, p.settings(c, installation)
 	var drift []string
 	differ := func(what string, found, want any) {
 		if fmt.Sprint(found) != fmt.Sprint(want) {

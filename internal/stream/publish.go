@@ -50,9 +50,11 @@ type page struct {
 	done    chan struct{} // closed when no acknowledgement is missing
 }
 
-// NewPublisher returns a publisher to the stream [Name] on a connection without a buffer, see [Connect]. For another
-// connection it returns [ErrBuffered]. The caller must close the publisher.
-func NewPublisher(nc *nats.Conn) (*Publisher, error) { return NewPublisherTo(nc, Name) }
+// NewPublisher returns a publisher to the stream of the ledger on a connection without a buffer, see [Connect]. For
+// another connection it returns [ErrBuffered]. The caller must close the publisher.
+func NewPublisher(nc *nats.Conn) (*Publisher, error) {
+	return NewPublisherTo(nc, PrefixOf(nc).Stream())
+}
 
 // NewPublisherTo is [NewPublisher] to a stream of another name.
 func NewPublisherTo(nc *nats.Conn, stream string) (*Publisher, error) {
@@ -116,7 +118,7 @@ func isMissing(r Result) bool { return errors.Is(r.Err, ErrNoAck) || errors.Is(r
 // other connections' messages that the server has already received. It publishes a message that the stream refuses: the
 // stream answers in the order in which it receives messages, unless too many wait.
 func (p *Publisher) AwaitEarlier(ctx context.Context, timeout time.Duration) error {
-	m := nats.NewMsg(prefix + ".barrier")
+	m := nats.NewMsg(PrefixOf(p.nc).subject(prefix + ".barrier"))
 	m.Header.Set(nats.ExpectedLastSeqHdr, strconv.FormatInt(math.MaxInt64, 10))
 	err := p.Publish(ctx, []*nats.Msg{m}, timeout)[0].Err
 	if refused := (*RefusedError)(nil); errors.As(err, &refused) && refused.Code != codeTooManyRequests {

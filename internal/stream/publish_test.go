@@ -450,10 +450,10 @@ func TestEnsure(t *testing.T) {
 	}
 	all.Wait()
 	info := ensure(t, js, stream.Config{}).CachedInfo()
-	if got := stream.Drift(info, stream.Config{}, "i-1"); got != nil {
+	if got := stream.None.Drift(info, stream.Config{}, "i-1"); got != nil {
 		t.Errorf("drift %v", got)
 	}
-	if got := stream.Drift(info, stream.Config{MaxAge: time.Hour, Replicas: 3}, "i-1"); len(got) != 2 {
+	if got := stream.None.Drift(info, stream.Config{MaxAge: time.Hour, Replicas: 3}, "i-1"); len(got) != 2 {
 		t.Errorf("drift %v, want max age and replicas", got)
 	}
 	ensure(t, js, stream.Config{MaxAge: time.Hour}) // reported, never changed

@@ -45,7 +45,7 @@ type Puller struct {
 
 // NewPuller returns a puller without a request.
 func NewPuller(nc *nats.Conn, durable string) *Puller {
-	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable}
+	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + PrefixOf(nc).Stream() + "." + durable}
 }
 
 // listen makes room for the responses to a request for n messages, since a full channel drops them. Besides

@@ -8,35 +8,50 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Name is the name of the stream.
+// Name is the name of the stream of a ledger without a [Prefix].
 const Name = "LEDGER"
 
-// prefix is the first token of every subject.
+// prefix is the first token of every subject of an event, after the ledger's [Prefix].
 const prefix = "ledger"
 
-// AllSubjects is the filter that matches every event.
+// AllSubjects is the filter that matches every event of a ledger without a [Prefix].
 const AllSubjects = prefix + ".>"
 
-// Copies is the subject on which relays and dispatchers ask whether a copy of their database works. Those that hold a
-// lease answer. It is not on the stream.
+// Copies is [Prefix.Copies] of a ledger without a [Prefix].
 const Copies = "taskledger.copies"
 
 // bookkeepingPrefix begins the third word of the subjects of reserved kinds. Filters of types for the kinds of users,
 // such as ledger.*.succeeded.>, do not match these subjects.
 const bookkeepingPrefix = "taskledger-"
 
-// Subject returns the subject of an event: ledger.<shard>.<type>.<kind>, and ledger.<shard>.taskledger-<type>.<kind>
-// for a reserved kind.
+// Subject returns the subject of an event of a ledger without a [Prefix]: ledger.<shard>.<type>.<kind>, and
+// ledger.<shard>.taskledger-<type>.<kind> for a reserved kind.
 func Subject(shard ledger.Shard, t ledger.EventType, kind ledger.Kind) string {
-	return Pattern(strconv.Itoa(int(shard)), string(t), string(kind))
+	return None.Pattern(strconv.Itoa(int(shard)), string(t), string(kind))
 }
 
-// ParseSubject is the inverse of [Subject]. Its errors wrap [ErrMalformed].
-func ParseSubject(subject string) (ledger.Shard, ledger.EventType, ledger.Kind, error) {
+// IsOfEvents reports whether the stream of a ledger may take messages on a subject.
+func IsOfEvents(subject string) bool {
+	_, isEvent := cutPrefix(subject)
+	return isEvent
+}
+
+// cutPrefix returns the subject of an event without its first words.
+func cutPrefix(subject string) (rest string, isEvent bool) {
 	first, rest, _ := strings.Cut(subject, ".")
+	if second, behind, isLonger := strings.Cut(rest, "."); second == prefix && isLonger &&
+		first != "" && Prefix(first).Validate() == nil {
+		return behind, true
+	}
+	return rest, first == prefix
+}
+
+// ParseSubject is the inverse of [Subject]. It ignores a [Prefix]. Its errors wrap [ErrMalformed].
+func ParseSubject(subject string) (ledger.Shard, ledger.EventType, ledger.Kind, error) {
+	rest, isEvent := cutPrefix(subject)
 	number, rest, _ := strings.Cut(rest, ".")
 	word, rest, isWhole := strings.Cut(rest, ".")
-	if first != prefix || !isWhole {
+	if !isEvent || !isWhole {
 		return 0, "", "", malformed("subject", subject)
 	}
 	n, err := strconv.Atoi(number)
@@ -47,26 +62,6 @@ func ParseSubject(subject string) (ledger.Shard, ledger.EventType, ledger.Kind, 
 		return 0, "", "", malformed("subject", subject)
 	}
 	return shard, t, kind, nil
-}
-
-// OutcomeSubjects returns the filters that match the events with which tasks finish, of all kinds but reserved ones.
-func OutcomeSubjects() []string {
-	var filters []string
-	for _, row := range ledger.Transitions() {
-		if row.To.Finished() {
-			filters = append(filters, Pattern("*", string(row.Type), ">"))
-		}
-	}
-	return filters
-}
-
-// Pattern returns a filter for the events of shards, types and kinds. Shard and type may be "*" for any; kinds may have
-// wildcards as [ValidatePattern] allows. It matches reserved kinds only if the first word of kinds is theirs.
-func Pattern(shard, t, kinds string) string {
-	if reserved.IsKind(kinds) && t != "*" {
-		t = bookkeepingPrefix + t
-	}
-	return prefix + "." + shard + "." + t + "." + kinds
 }
 
 // ValidatePattern returns a [*ledger.InvalidError] if pattern is invalid. A pattern is a kind in which a word

@@ -31,16 +31,16 @@ func TestBookkeepingSubjects(t *testing.T) {
 		t.Errorf("Subject = %q, want %q", subject, want)
 	}
 	for filter, want := range map[string]bool{
-		"ledger.*.succeeded.>":                                   false,
-		"ledger.*.succeeded.taskledger.>":                        false,
-		"ledger.*.*.succeeded.>":                                 false,
-		"ledger.*.*.coupon.>":                                    false,
-		stream.Pattern("7", "succeeded", ">"):                    false,
-		stream.Pattern("7", "succeeded", "*.*"):                  false,
-		stream.Pattern("*", "succeeded", "taskledger.operation"): true,
-		"ledger.*.taskledger-succeeded.taskledger.>":             true,
-		"ledger.*.*.taskledger.>":                                true,
-		stream.AllSubjects:                                       true,
+		"ledger.*.succeeded.>":                                        false,
+		"ledger.*.succeeded.taskledger.>":                             false,
+		"ledger.*.*.succeeded.>":                                      false,
+		"ledger.*.*.coupon.>":                                         false,
+		stream.None.Pattern("7", "succeeded", ">"):                    false,
+		stream.None.Pattern("7", "succeeded", "*.*"):                  false,
+		stream.None.Pattern("*", "succeeded", "taskledger.operation"): true,
+		"ledger.*.taskledger-succeeded.taskledger.>":                  true,
+		"ledger.*.*.taskledger.>":                                     true,
+		stream.AllSubjects:                                            true,
 	} {
 		if got := matches(subject, []string{filter}); got != want {
 			t.Errorf("%s matches %s: %v", filter, subject, got)

@@ -207,11 +207,11 @@ func (a *attacked) checkDirect() {
 	pull := []string{api("mails") + "CONSUMER.MSG.NEXT.LEDGER.audit",
 		"$JS.API.CONSUMER.MSG.NEXT.LEDGER.audit", create, create + ".ledger.>", a.ack}
 	for user, subjects := range map[string][]string{
-		"worker":   append(append(slices.Clone(all), pull...), remove, stream.OfferSubject("x")),
+		"worker":   append(append(slices.Clone(all), pull...), remove, stream.None.OfferSubject("x")),
 		"operator": append(slices.Clone(all), pull...),
 		"mails": append(append(slices.Clone(all), pull...), api("mails")+"CONSUMER.CREATE.LEDGER.mails",
 			"$JS.API.CONSUMER.DELETE.LEDGER.audit", remove,
-			"taskledger.progress.parcel.send", stream.OfferSubject("x"), stream.ReportSubject("x")),
+			stream.None.ProgressSubject("parcel.send"), stream.None.OfferSubject("x"), stream.None.ReportSubject("x")),
 		"relay": append(slices.Clone(pull), remove),
 	} {
 		for _, subject := range subjects {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/served"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -34,7 +35,7 @@ func TestServedSubscriberHasItsRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.awaitStream()
-	consumer, err := js.Consumer(t.Context(), served.Stream("orders"), "orders")
+	consumer, err := js.Consumer(t.Context(), stream.None.ServedStream("orders"), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func (g *guarded) awaitStream() {
 	}
 	deadline := time.Now().Add(patience)
 	for {
-		_, err := js.Consumer(g.t.Context(), served.Stream("orders"), "orders")
+		_, err := js.Consumer(g.t.Context(), stream.None.ServedStream("orders"), "orders")
 		if err == nil {
 			return
 		}
@@ -108,7 +109,7 @@ func (g *guarded) awaitStream() {
 func TestServedAccountIsLimited(t *testing.T) {
 	g := newGuarded(t)
 	js := g.jetStream("orders-server")
-	name, subjects := served.Stream("orders"), []string{"subscriber.orders.>"}
+	name, subjects := stream.None.ServedStream("orders"), []string{"subscriber.orders.>"}
 	for what, config := range map[string]jetstream.StreamConfig{
 		"without a limit": {},
 		"larger":          {MaxBytes: 64<<20 + 1},

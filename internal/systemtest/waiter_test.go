@@ -43,7 +43,7 @@ func TestWaitersInNATS(t *testing.T) {
 			_, err := parcel.Wait(t.Context(), w, id)
 			ended <- err
 		}()
-		g.await("the subscriptions", func() bool { return nc.NumSubscriptions() >= len(stream.OutcomeSubjects()) })
+		g.await("the subscriptions", func() bool { return nc.NumSubscriptions() >= len(stream.None.OutcomeSubjects()) })
 		if err := nc.Flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestWaitersInNATS(t *testing.T) {
 			t.Errorf("refused: %s", refused)
 		}
 	}
-	if len(g.refused) != len(stream.OutcomeSubjects()) {
+	if len(g.refused) != len(stream.None.OutcomeSubjects()) {
 		t.Errorf("refused: %q", g.refused)
 	}
 }

@@ -50,7 +50,7 @@ func (t *talk) repeat(nc *nats.Conn, random *rand.Rand) (act, error) {
 		}
 		return err
 	}
-	for _, subject := range []string{stream.OfferSubject("*"), stream.AllReports} {
+	for _, subject := range []string{stream.None.OfferSubject("*"), stream.None.AllReports()} {
 		s, err := nc.Subscribe(subject, listen)
 		if err != nil {
 			return act{}, errors.Join(err, end(context.Background()))

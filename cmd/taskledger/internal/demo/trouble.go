@@ -247,6 +247,6 @@ func (d *demo) stream(ctx context.Context) (jetstream.JetStream, jetstream.Strea
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := js.Stream(ctx, stream.Name)
+	s, err := js.Stream(ctx, stream.PrefixOf(js.Conn()).Stream())
 	return js, s, err
 }
