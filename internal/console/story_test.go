@@ -284,7 +284,7 @@ func TestTaskInLine(t *testing.T) {
 	const head, last = "/task?biz_id=b-0&amp;kind=account.book", "/task?biz_id=b-3&amp;kind=account.book"
 	b := s.as(api.Viewer)
 	p := b.get("/task?kind=invoice.send&biz_id=b-1")
-	b.want(p, http.StatusOK, "It is second in line", "(available). That task does not begin because no live worker",
+	b.want(p, http.StatusOK, "It is second in line", "for a worker. That task does not begin because no live worker",
 		`<a class="button" href="`+head+`"><span>Show <bdi>account.book/b-0</bdi>`, "First in line",
 		"customer/&lt;17&gt;", "this task", last,
 		"All tasks of the line", `<span class="state lined_up">lined up</span>`)
@@ -294,7 +294,7 @@ func TestTaskInLine(t *testing.T) {
 		t.Errorf("the head of the line blocks itself:\n%s", p.content())
 	}
 	p = s.as(api.Viewer, "invoice.*").get("/task?kind=invoice.send&biz_id=b-1")
-	b.want(p, http.StatusOK, "A task of another kind has had its turn", "First in line", ">a task of another kind<",
+	b.want(p, http.StatusOK, "A task of another kind is first", "First in line", ">a task of another kind<",
 		"b-2")
 	if strings.Contains(p.body, "account.book") {
 		t.Errorf("the page names a task of another kind:\n%s", p.content())

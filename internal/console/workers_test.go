@@ -36,7 +36,8 @@ func TestWorkersOnThePage(t *testing.T) {
 	p := b.get("/workers")
 	b.want(p, http.StatusOK, "w-1", "w-2",
 		`No live worker: <a href="/kind?name=mail.send"><bdi>mail.send</bdi></a> (<a href=`, ">1 waiting</a>). Start",
-		"</svg> 16/17</td>", `data-label="in flight">13<`, `data-label="overdue">5<`, `data-label="a minute">123<`,
+		"</svg> 16/17</td>", `data-label="in flight"><a href="/tasks?state=running&amp;worker=w-1" `, ">13</a>",
+		`data-label="overdue">5<`, `data-label="a minute">123<`,
 		"v1.2.3", "&lt;script&gt;", "host-1, &lt;script&gt;</bdi>", `data-label="a minute">–<`)
 	if strings.Contains(p.body, "<script>") {
 		t.Errorf("not escaped:\n%s", p.body)

@@ -86,10 +86,10 @@ func TestPlaceInLine(t *testing.T) {
 	mustBe(2, `It is third in line customer/17\.`)
 	head("0 in_line", "1 in_line", "2 in_line")
 	advance()
-	mustBe(2, `It is third in line customer/17\. line\.step/0 has had its turn for \d+m?s \(available\)\.`+unhandled)
+	mustBe(2, `It is third in line customer/17\. line\.step/0 is first, and has waited \d+m?s for a worker\.`+unhandled)
 	head("0 available", "1 in_line", "2 in_line")
 	mustBe(12, `It is number 13 in line .*`)
-	mustBe(1400, `More than 1,000 tasks stand before it in line customer/17\. line\.step/0 has had its turn .*`)
+	mustBe(1400, `More than 1,000 tasks stand before it in line customer/17\. line\.step/0 is first, and .*`)
 	ledgertest.Append(t, users, key(0), ledger.EventStarted)
 	ledgertest.Append(t, users, key(0), ledger.EventBuried)
 	mustBe(1, `It is second in line customer/17\. The line stands, because line\.step/0 has been dead for \d+m?s: .*`)
@@ -99,11 +99,11 @@ func TestPlaceInLine(t *testing.T) {
 	ledgertest.Append(t, users, key(0), ledger.EventReleased)
 	head("0 in_line", "2 in_line")
 	mustBe(0, "It is next in line customer/17: .*")
-	mustBe(2, `It is second in line customer/17\. line\.step/0 has had its turn for \d+m?s \(in line\)\.`)
+	mustBe(2, `It is second in line customer/17\. line\.step/0 is first, and in line for \d+m?s\.`)
 	advance()
 	ledgertest.Append(t, users, key(0), ledger.EventSucceeded)
 	advance()
-	mustBe(3, `It is second in line customer/17\. line\.step/2 has had its turn .*`)
+	mustBe(3, `It is second in line customer/17\. line\.step/2 is first, and .*`)
 	head("2 available", "3 in_line")
 	hidden := explain.Source{DB: users, MayName: func(ledger.Kind) bool { return false }}
 	all, err := hidden.LineTasks(t.Context(), "customer/17", 5)
@@ -119,9 +119,9 @@ func TestPlaceInLine(t *testing.T) {
 		}
 	}
 	const many = `More than 1,000 tasks wait in line customer/17\. `
-	line("customer/17", many+`line\.step/2 has had its turn .*`, explain.Source{})
+	line("customer/17", many+`line\.step/2 is first, and .*`, explain.Source{})
 	line("customer/18", "", explain.Source{})
-	line("customer/17", many+"A task of another kind has had its turn .*", hidden)
+	line("customer/17", many+"A task of another kind is first, and .*", hidden)
 	o := &ledger.EnqueueOptions{OrderKey: `a"b`}
 	if _, err := ledger.Enqueue(t.Context(), users, key(2000), nil, o); err != nil {
 		t.Fatal(err)

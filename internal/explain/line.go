@@ -89,9 +89,12 @@ func (s Source) sentence(ctx context.Context, t *turn) (string, error) {
 		return fmt.Sprintf(" The line stands, because %s has been dead for %s: release that task; to go on without "+
 			"it, release and cancel it.", name, since), nil
 	}
-	state := strings.ReplaceAll(string(t.state), "_", " ")
-	text := fmt.Sprintf(" %s has had its turn for %s (%s).", first, since, state)
-	if t.state != ledger.StateAvailable || !mayName {
+	if t.state != ledger.StateAvailable {
+		return fmt.Sprintf(" %s is first, and %s for %s.", first, strings.ReplaceAll(string(t.state), "_", " "),
+			since), nil
+	}
+	text := fmt.Sprintf(" %s is first, and has waited %s for a worker.", first, since)
+	if !mayName {
 		return text, nil
 	}
 	why, _, err := s.obstacle(ctx, t.holder)
@@ -101,8 +104,8 @@ func (s Source) sentence(ctx context.Context, t *turn) (string, error) {
 	return text, err
 }
 
-// Line returns how many tasks wait in a line, and which task has had its turn since when. It returns "" if no task
-// waits or runs. Its cost does not grow with the line. It never commits.
+// Line returns how many tasks wait in a line, and which task is first since when. It returns "" if no task waits or
+// runs. Its cost does not grow with the line. It never commits.
 func (s Source) Line(ctx context.Context, orderKey string) (string, error) {
 	var t turn
 	if _, err := pgquery.Row(ctx, s.DB, lineSQL, []any{orderKey, int64(maxBefore)}, t.columns()...); err != nil {

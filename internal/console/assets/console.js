@@ -255,6 +255,7 @@
     } else if (e.key === "Escape") for (const d of all("details.act[open]")) d.open = false;
   });
 
+  if (matchMedia("(max-width: 600px)").matches && one("#tree")) one("#tree").open = true; // the graph is cut off
   dress();
   if (!isFollowed) return;
   // A browser opens at most six connections to a server by HTTP/1.1: a page in the background holds none.
