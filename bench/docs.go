@@ -286,23 +286,20 @@ func everydayRows(r *report) string {
 		perSecond := strings.TrimPrefix(measure, "everyday-")
 		systems := r.systems(measure)
 		if len(systems) == 0 {
-			rows = append(rows, []string{perSecond, notMeasured, "", "", "", "", ""})
+			rows = append(rows, []string{perSecond, notMeasured, "", "", "", ""})
 		}
 		for _, system := range systems {
 			if slices.Contains(everydayVariants, system) {
 				continue
 			}
 			cells := []string{perSecond, system}
-			for _, metric := range []string{
-				coresMetric, servicesMetric, p50, p99, cpuOfTaskMetric,
-			} {
+			for _, metric := range []string{coresMetric, servicesMetric, p50, p99} {
 				cells = append(cells, r.cell(measure, system, metric))
 			}
 			rows = append(rows, cells)
 		}
 	}
-	return markdown([]string{"tasks/s", "system", "CPU, cores", "… without the enqueues", "p50, ms",
-		"p99, ms", "CPU per task, µs"}, rows)
+	return markdown([]string{"tasks/s", "system", "CPU, cores", "… without the enqueues", "p50, ms", "p99, ms"}, rows)
 }
 
 func subscriberRows(r *report) string {
