@@ -118,9 +118,9 @@ func (t EventType) dueMember() string {
 	}
 }
 
-// DueAt returns the due time that the database has decided for a task that e leaves scheduled or retrying: meta.run_at of
-// an event with args, otherwise data.run_at or data.retry_at. It returns the zero time if the member is missing or not a
-// time.
+// DueAt returns the due time that the database has decided for a task that e leaves scheduled or retrying: meta.run_at
+// of an event with args, otherwise data.run_at or data.retry_at. It returns the zero time if the member is missing or
+// not a time.
 func (e Event) DueAt() time.Time {
 	member := e.Type.dueMember()
 	switch {

@@ -63,8 +63,8 @@ var ErrNotEmpty = errors.New("the events cannot be imported")
 // once. Timers of unfinished tasks are set. All readers of the feed begin at the first event. The ledger keeps its own
 // identity, and is sealed as a new tree. It needs the owner of the table event, and commits.
 //
-// Errors: those of [Verify]; [ErrNotEmpty] if the ledger contains events; and errors if events of a task are missing, if
-// a key was enqueued again after its task was archived, or if a login_id has a different name here.
+// Errors: those of [Verify]; [ErrNotEmpty] if the ledger contains events; and errors if events of a task are missing,
+// if a key was enqueued again after its task was archived, or if a login_id has a different name here.
 func Import(ctx context.Context, db ImportDB, s Store, o *ImportOptions) (Imported, error) {
 	if o == nil {
 		o = &ImportOptions{}

@@ -124,8 +124,8 @@ func (q *queue) continuing() (n int) {
 	return max(1, n)
 }
 
-// cover adds by to the number of sessions of each shard, and recounts the ready tasks. It returns the shards that gained
-// their first session, and the shards that lost their last.
+// cover adds by to the number of sessions of each shard, and recounts the ready tasks. It returns the shards that
+// gained their first session, and the shards that lost their last.
 func (q *queue) cover(shards ledger.ShardSet, by int) (gained, lost ledger.ShardSet) {
 	before := q.shards
 	for shard := range shards.Shards() {
