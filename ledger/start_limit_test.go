@@ -260,7 +260,7 @@ func TestInvalidStartLimit(t *testing.T) {
 		},
 		{
 			limit: ledger.StartLimit{Name: name, MaxRunning: new(1)},
-			want:  `set limit: invalid kinds: must contain the kinds that the limit counts and their weights, ` +
+			want: `set limit: invalid kinds: must contain the kinds that the limit counts and their weights, ` +
 				`as in {"partner-x": 1}`,
 		},
 		{
