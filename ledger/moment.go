@@ -75,7 +75,7 @@ func (m Moment) MarshalJSON() ([]byte, error) {
 //
 // On a standby it returns an error for a time after the last record of the visible events: connect to the primary.
 func MomentAt(ctx context.Context, db DB, at time.Time) (Moment, error) {
-	m, first, err := momentAt(ctx, db, at)
+	m, first, _, err := momentAt(ctx, db, at)
 	invalid := invalidTime(at)
 	switch {
 	case err != nil:
@@ -94,28 +94,29 @@ func MomentAt(ctx context.Context, db DB, at time.Time) (Moment, error) {
 // time before the first event. It returns an [*InvalidError] if the time is in the future. For a standby see
 // [MomentAt].
 func MomentFrom(ctx context.Context, db DB, at time.Time) (Moment, error) {
-	m, first, err := momentAt(ctx, db, at)
-	if err != nil || first.IsZero() || at.Before(first) {
+	m, first, mayHaveEarlier, err := momentAt(ctx, db, at)
+	if err != nil || !mayHaveEarlier && (first.IsZero() || at.Before(first)) {
 		return Moment{}, err
 	}
 	return m, nil
 }
 
-// momentAt returns the moment of a time, and when the first event was recorded, the zero time without events.
-func momentAt(ctx context.Context, db DB, at time.Time) (m Moment, first time.Time, err error) {
+// momentAt returns the moment of a time, when the first event was recorded, the zero time without events, and whether
+// earlier events may be archived.
+func momentAt(ctx context.Context, db DB, at time.Time) (m Moment, first time.Time, mayHaveEarlier bool, err error) {
 	m = Moment{at: at}
 	var isFuture bool
 	args := []any{withinMicros(at).UnixMicro()}
-	columns := append(m.columns(), &isFuture, pgquery.Micros(&first))
+	columns := append(m.columns(), &isFuture, pgquery.Micros(&first), &mayHaveEarlier)
 	if _, err := pgquery.Row(ctx, db, momentAtSQL, args, columns...); err != nil {
-		return Moment{}, first, pgerr.Explain("moment "+at.UTC().Format(time.RFC3339Nano), err)
+		return Moment{}, first, false, pgerr.Explain("moment "+at.UTC().Format(time.RFC3339Nano), err)
 	}
 	if isFuture {
 		invalid := invalidTime(at)
 		invalid.Rule = "must not be in the future"
-		return Moment{}, first, invalid
+		return Moment{}, first, false, invalid
 	}
-	return m, first, nil
+	return m, first, mayHaveEarlier, nil
 }
 
 func invalidTime(at time.Time) *InvalidError {

@@ -1,15 +1,19 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
 	"iter"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/unexported"
 )
 
 var (
@@ -34,6 +38,17 @@ type Range struct {
 	Types  []EventType // Default: all types.
 	Actor  string      // Default: all actors.
 	Prefix string      // of the key as kind/biz_id, see [Key.String]. Default: all keys.
+
+	archived archivedEvents // nil: archived events are left out
+}
+
+// archivedEvents returns the next archived events of a range, and whether others follow.
+type archivedEvents func(context.Context, DB, unexported.ArchivedRange) (events []Event, more bool, err error)
+
+func init() {
+	unexported.SetArchive = func(rangeOf, archive any) {
+		rangeOf.(*Range).archived = archive.(func(context.Context, DB, unexported.ArchivedRange) ([]Event, bool, error))
+	}
 }
 
 // Validate returns nil, or an [*InvalidError] that names the invalid filter.
@@ -194,6 +209,7 @@ func (r *replay) read(ctx context.Context) error {
 		return err
 	}
 	r.events, r.ids, r.isDone = r.events[:0], r.ids[:0], true
+	above := r.r.StartAfter
 	var isEnd, matches bool
 	var login int32
 	size := 0
@@ -215,7 +231,53 @@ func (r *replay) read(ctx context.Context) error {
 	if size > replayPageBytes {
 		r.limit = max(1, len(r.events))
 	}
-	return r.nameLogins(ctx)
+	if err := r.nameLogins(ctx); err != nil {
+		return err
+	}
+	return r.addArchived(ctx, above)
+}
+
+// addArchived adds the archived events to the page, which was read before: an event that is removed between the two
+// reads is in both.
+func (r *replay) addArchived(ctx context.Context, above Position) error {
+	if r.r.archived == nil {
+		return nil
+	}
+	selected := unexported.ArchivedRange{
+		From: r.r.From.archivedPlace(), To: r.r.To.archivedPlace(),
+		Above: int64(above), Last: math.MaxInt64, Limit: replayPage,
+	}
+	if !r.isDone {
+		selected.Last = int64(r.r.StartAfter)
+	}
+	archived, more, err := r.r.archived(ctx, r.db, selected)
+	if err != nil || len(archived) == 0 {
+		return err
+	}
+	if more {
+		r.isDone, r.r.StartAfter = false, archived[len(archived)-1].Position
+		r.events = slices.DeleteFunc(r.events, func(e Event) bool { return e.Position > r.r.StartAfter })
+	}
+	archived = slices.DeleteFunc(archived, func(e Event) bool { return !r.r.matches(e) })
+	r.events = append(r.events, archived...)
+	slices.SortStableFunc(r.events, func(a, b Event) int { return cmp.Compare(a.Position, b.Position) })
+	r.events = slices.CompactFunc(r.events, func(a, b Event) bool { return a.Position == b.Position })
+	return nil
+}
+
+func (m Moment) archivedPlace() unexported.ArchivedPlace {
+	p := unexported.ArchivedPlace{Seen: m.seen, Until: m.until, After: int64(m.after)}
+	if !m.at.IsZero() {
+		p.At = withinMicros(m.at).UnixMicro()
+	}
+	return p
+}
+
+// matches reports whether an event matches the filters.
+func (r Range) matches(e Event) bool {
+	return (len(r.Kinds) == 0 || slices.Contains(r.Kinds, e.Kind)) &&
+		(len(r.Types) == 0 || slices.Contains(r.Types, e.Type)) && (r.Actor == "" || r.Actor == e.Actor) &&
+		strings.HasPrefix(e.Key.String(), r.Prefix)
 }
 
 // nameLogins sets the login of each event of the page. An id never changes its name, so each is read once.

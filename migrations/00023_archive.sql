@@ -69,6 +69,9 @@ create table taskledger.archive_batch (
   positions_xor bigint not null,      -- the exclusive or of the positions of the events
   is_sealed     boolean not null,     -- a sealer had read the events
   archived_at   timestamptz not null default clock_timestamp(),
+  first_position bigint not null,
+  last_position bigint not null,
+  last_xid      xid8 not null,        -- of its events
   xid           xid8 not null default pg_current_xact_id(),
   kind          text collate "C" not null,
   state         taskledger.task_state not null,
@@ -99,7 +102,51 @@ comment on view taskledger.archive_gaps is
   'their number, and the first and the last position among them.';
 
 create index archive_batch_xid on taskledger.archive_batch (xid);
+create index archive_batch_last_xid on taskledger.archive_batch (last_xid);
 create index archive_batch_total on taskledger.archive_batch (kind, state, id);
+
+-- Up to the floor, each snapshot but the first sees an event: see the table floor. With its owner's rights: no reader
+-- of the feed reads the table. Index: archive_batch_last_xid, or the whole table for a reader at the beginning.
+-- +goose StatementBegin
+create function taskledger_internal.archived_beyond(seen pg_snapshot, kinds text[])
+returns table (file text, events bigint, first_position bigint, last_position bigint)
+language plpgsql stable security definer rows 100 set search_path = pg_catalog, pg_temp as $$
+declare
+  floor constant bigint := taskledger_internal.feed_floor();
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return;
+  end if;
+  return query
+  select b.file, sum(b.events)::bigint, min(b.first_position), max(b.last_position)
+    from taskledger.archive_batch b
+   where b.last_xid >= pg_snapshot_xmin(archived_beyond.seen)
+     and (b.last_position > floor or pg_snapshot_xmin(archived_beyond.seen) <= '3'::xid8)
+     and (archived_beyond.kinds is null or b.kind = any (archived_beyond.kinds))
+   group by b.file;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.archived_beyond(pg_snapshot, text[]) is
+  'Returns the archived events of some kinds, null for all, that a snapshot may not see: their files, null for none, '
+  'their number, and the first and the last position.';
+
+-- Batches commit in the order of their ids: remove_tasks takes turns. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.last_archived() returns integer
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return 0;
+  end if;
+  return (select coalesce(max(b.id), 0) from taskledger.archive_batch b);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.last_archived() is
+  'Returns the id of the last batch that the archive has removed, 0 if none.';
 
 -- A row stays for each removed task: 52 bytes, and an entry of the index. The batch has its kind and state.
 create table taskledger.archived_key (
@@ -749,13 +796,15 @@ begin
       removed bigint;
       removed_xor bigint;
     begin
-      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, is_sealed, kind, state, file)
+      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, first_position, last_position,
+                                            last_xid, is_sealed, kind, state, file)
       select remove_tasks.run, cardinality(batch.ids), cardinality(batch.ids) + taskledger_internal.archived_tasks(
-               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0),
+               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0), min(e.position),
+             max(e.position), max(e.xid),
              'seal' = any (readers), batch.kind, batch.state, remove_tasks.file
         from unnest(batch.ids) k(biz_id)
        cross join lateral (
-         select f.position from taskledger.event f where f.kind = batch.kind and f.biz_id = k.biz_id) e
+         select f.position, f.xid from taskledger.event f where f.kind = batch.kind and f.biz_id = k.biz_id) e
       returning id, archive_batch.events, positions_xor into batch_id, removed, removed_xor;
       insert into taskledger.archived_key as a (hash, version, batch)
       select taskledger_internal.key_hash(batch.kind, k.biz_id), k.version, batch_id

@@ -237,6 +237,8 @@ grant execute on function taskledger_internal.archived_until to producer, worker
 grant execute on function taskledger_internal.archived_version, taskledger_internal.still_has,
    taskledger_internal.still_ends to worker, relay, operator;
 grant execute on function taskledger_internal.discard_archived to worker, relay;
+grant execute on function taskledger_internal.archived_beyond, taskledger_internal.last_archived to relay, operator,
+   reader, archiver, subscriber;
 grant execute on function taskledger_internal.archived_keys to producer, worker, relay, operator, reader, archiver,
    subscriber;
 grant execute on function taskledger_internal.archived_tasks, taskledger_internal.archived_before,

@@ -1568,6 +1568,28 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.archived_before() IS 'Returns a moment after the ends of all archived tasks, and not before the last erased event; null: neither exists.';
 
+CREATE FUNCTION taskledger_internal.archived_beyond(seen pg_snapshot, kinds text[]) RETURNS TABLE(file text, events bigint, first_position bigint, last_position bigint)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  floor constant bigint := taskledger_internal.feed_floor();
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return;
+  end if;
+  return query
+  select b.file, sum(b.events)::bigint, min(b.first_position), max(b.last_position)
+    from taskledger.archive_batch b
+   where b.last_xid >= pg_snapshot_xmin(archived_beyond.seen)
+     and (b.last_position > floor or pg_snapshot_xmin(archived_beyond.seen) <= '3'::xid8)
+     and (archived_beyond.kinds is null or b.kind = any (archived_beyond.kinds))
+   group by b.file;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.archived_beyond(seen pg_snapshot, kinds text[]) IS 'Returns the archived events of some kinds, null for all, that a snapshot may not see: their files, null for none, their number, and the first and the last position.';
+
 CREATE FUNCTION taskledger_internal.archived_keys(kinds text[], biz_ids text[]) RETURNS TABLE(n bigint, version integer, state taskledger.task_state, archived_at timestamp with time zone, file text, erased_until bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4488,6 +4510,20 @@ CREATE FUNCTION taskledger_internal.key_hash(kind text, biz_id text) RETURNS uui
 
 COMMENT ON FUNCTION taskledger_internal.key_hash(kind text, biz_id text) IS 'Returns the hash by which archived_key stores a key: the first 16 bytes of the SHA-256 of kind/biz_id.';
 
+CREATE FUNCTION taskledger_internal.last_archived() RETURNS integer
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_sequence_last_value('taskledger.archived_until'::regclass) is null then
+    return 0;
+  end if;
+  return (select coalesce(max(b.id), 0) from taskledger.archive_batch b);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.last_archived() IS 'Returns the id of the last batch that the archive has removed, 0 if none.';
+
 CREATE FUNCTION taskledger_internal.last_crash() RETURNS text
     LANGUAGE sql STABLE
     RETURN CASE WHEN (to_regproc('pg_catalog.aurora_version'::text) IS NULL) THEN ''::text ELSE ((COALESCE((EXTRACT(epoch FROM pg_stat_get_bgwriter_stat_reset_time()))::text, ''::text) || '/'::text) || EXTRACT(epoch FROM pg_postmaster_start_time())) END;
@@ -6320,13 +6356,15 @@ begin
       removed bigint;
       removed_xor bigint;
     begin
-      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, is_sealed, kind, state, file)
+      insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, first_position, last_position,
+                                            last_xid, is_sealed, kind, state, file)
       select remove_tasks.run, cardinality(batch.ids), cardinality(batch.ids) + taskledger_internal.archived_tasks(
-               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0),
+               batch.kind, batch.state), count(*), coalesce(bit_xor(e.position), 0), min(e.position),
+             max(e.position), max(e.xid),
              'seal' = any (readers), batch.kind, batch.state, remove_tasks.file
         from unnest(batch.ids) k(biz_id)
        cross join lateral (
-         select f.position from taskledger.event f where f.kind = batch.kind and f.biz_id = k.biz_id) e
+         select f.position, f.xid from taskledger.event f where f.kind = batch.kind and f.biz_id = k.biz_id) e
       returning id, archive_batch.events, positions_xor into batch_id, removed, removed_xor;
       insert into taskledger.archived_key as a (hash, version, batch)
       select taskledger_internal.key_hash(batch.kind, k.biz_id), k.version, batch_id
@@ -7829,6 +7867,9 @@ CREATE TABLE taskledger.archive_batch (
     positions_xor bigint NOT NULL,
     is_sealed boolean NOT NULL,
     archived_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    first_position bigint NOT NULL,
+    last_position bigint NOT NULL,
+    last_xid xid8 NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
     state taskledger.task_state NOT NULL,
@@ -9102,6 +9143,8 @@ ALTER TABLE ONLY taskledger.timer
 
 ALTER TABLE ONLY taskledger.token
     ADD CONSTRAINT token_pkey PRIMARY KEY (id);
+
+CREATE INDEX archive_batch_last_xid ON taskledger.archive_batch USING btree (last_xid);
 
 CREATE INDEX archive_batch_total ON taskledger.archive_batch USING btree (kind, state, id);
 

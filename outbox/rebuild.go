@@ -48,13 +48,16 @@ func rebuildTables(ctx context.Context, s Subscription, actor string, o *rebuild
 	case have.Version > s.Tables.Version:
 		return &VersionError{Of: "subscriber " + s.Name, Tables: have.Version, Program: s.Tables.Version}
 	}
+	if err := s.checkArchive(ctx); err != nil {
+		return err
+	}
 	builder := rebuild.Builder(reader)
 	schema := rebuild.Schema(s.Tables.Schema)
 	b := &rebuild.Build{
 		DB: s.DB, Options: o.WithDefaults(), Operation: subscribers.RebuildOf(s.Name, actor, ""),
 		Name: "subscriber " + s.Name, Reader: reader, Schema: schema, InUse: s.Tables.Schema,
 		Mark:  rebuild.Mark{Version: s.Tables.Version, Shape: s.Tables.shape()},
-		Parks: s.OnFailure == Park,
+		Parks: s.OnFailure == Park, Archive: s.Archive,
 		Target: &tablesBuild{pool: s.DB, handling: handling{
 			Subscription: s, schema: schema, parkedAs: builder, reader: reader, log: s.Logger,
 			invalidate: forgetBuild(s.DB, builder),

@@ -225,7 +225,9 @@ func (r *replaying) publish(ctx context.Context, e ledger.Event) error {
 		if err != nil {
 			return err
 		}
-		source = args[e.Position]
+		if source, err = r.argsOf(ctx, &e, args); err != nil {
+			return err
+		}
 	}
 	m, err := r.encoder.encode(&e, source)
 	if err != nil {
@@ -245,6 +247,26 @@ func (r *replaying) publish(ctx context.Context, e ledger.Event) error {
 		r.config.Progress(r.done)
 	}
 	return nil
+}
+
+// argsOf returns the args of an event's run, from those that were read, or from the archive.
+func (r *replaying) argsOf(
+	ctx context.Context, e *ledger.Event, read map[ledger.Position]payloadSource,
+) (payloadSource, error) {
+	source, ok := read[e.Position]
+	if ok || r.config.History == nil {
+		return source, nil
+	}
+	history, err := r.config.History(ctx, e.Key)
+	if err != nil {
+		return source, err
+	}
+	for _, earlier := range history {
+		if earlier.HasArgs() && earlier.Position < e.Position {
+			source = payloadSource{earlier.Data, earlier.Meta}
+		}
+	}
+	return source, nil
 }
 
 // wait sleeps until the next event is due.

@@ -60,6 +60,10 @@ type Subscription struct {
 	// OnFailure decides about an event that Handle fails for. With Park or Tables, the events of the page are then
 	// handled one at a time in one transaction. Park needs Handle. Default: [Stop].
 	OnFailure OnFailure
+	// Archive contains the events of archived tasks, see services.Archive: a subscriber that has not read them yet gets
+	// them in their place. Default: it goes on without them; the view taskledger.archive_gaps contains what it missed.
+	// A rebuild of Tables is refused then.
+	Archive feed.Archive
 	// Upcasts bring the data of old events to today's shape before Handle or Receive. Default: none.
 	Upcasts ledger.Upcasts
 	// RetryFailed is the delay after which an event that stops a subscriber with Tables or Park is retried.
@@ -379,6 +383,9 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 		if s.begun = isNew && err == nil; err != nil && !pgerr.IsRetryable(err) {
 			return 0, err
 		}
+		if s.begun && s.From == (Start{}) {
+			return 0, s.noteArchived(ctx)
+		}
 		return 0, nil
 	}
 	if !s.begun && s.Receive != nil && time.Since(found[0].MovedAt) < s.Standby+maxSkew {
@@ -402,6 +409,7 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 	}
 	f, err := feed.Open(ctx, s.DB, s.reader, &feed.Options{
 		PageSize: size, Relaxed: s.Receive != nil, Idle: s.Idle, Follows: s.found, Logger: s.Logger,
+		Archive: s.Archive,
 	})
 	if err != nil {
 		return 0, err

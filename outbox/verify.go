@@ -35,6 +35,9 @@ func verifyTables(ctx context.Context, s Subscription, o *rebuild.Options) (rebu
 	if err != nil {
 		return rebuild.Report{}, err
 	}
+	if err := s.checkArchive(ctx); err != nil {
+		return rebuild.Report{}, err
+	}
 	v := verifier{
 		Subscription: s, live: reader, options: o.WithDefaults(), schema: "taskledger_verify_" + s.Tables.Schema,
 		reader: "verify/" + reader,
@@ -149,7 +152,7 @@ func (v *verifier) claimed() string { return "verifying/" + v.live }
 
 func (v *verifier) open(ctx context.Context, reader string) (*feed.Feed, error) {
 	return feed.Open(ctx, v.DB, reader, &feed.Options{
-		PageSize: v.options.PageSize, AuditEvery: -1,
+		PageSize: v.options.PageSize, AuditEvery: -1, Archive: v.Archive,
 	})
 }
 

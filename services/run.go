@@ -23,6 +23,7 @@ import (
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -219,6 +220,15 @@ func (c Config) archiver() service {
 			return err
 		}
 		return s.Run(ctx)
+	}}
+}
+
+// Archive returns the events of archived tasks, for a subscriber: see [outbox.Subscription]. place is the archive in
+// which they are looked for, "" for where the ledger has recorded that they are. openObjects opens an object store; nil
+// for none.
+func Archive(place string, openObjects func(place string) (Objects, error)) feed.Archive {
+	return archive.Source{Place: place, Open: func(place string) (archive.Store, error) {
+		return openArchive(place, openObjects)
 	}}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/replay"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -16,6 +17,7 @@ import (
 func newReplayCommand(a *app) *cobra.Command {
 	var f eventFilter
 	var c replay.Config
+	var place string
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Publish past events again, on a subject of their own",
@@ -24,6 +26,8 @@ missed them. The messages are the same as the relay's, with the header ` + repla
 header ` + replay.HeaderEnd + ` follows the last one. Workers do not receive them: the subject belongs to a
 stream of its own, and no other program may publish on it. An administrator of NATS makes it once, with the program
 nats of https://github.com/nats-io/natscli; --defaults suffices. The user operator may publish on replay.>.
+
+Events of archived tasks are read from their files.
 
 If the command is interrupted or killed, run it again: it continues after the last message on the subject. A
 replay that has ended publishes nothing more.`,
@@ -45,6 +49,15 @@ replay that has ended publishes nothing more.`,
 				if c.Range, err = f.events(ctx, pool); err != nil {
 					return err
 				}
+				past := archive.Source{Place: place, Open: a.openArchive}
+				past.AddTo(&c.Range)
+				c.History = func(ctx context.Context, k ledger.Key) ([]ledger.Event, error) {
+					found, err := ledger.Archived(ctx, pool, k)
+					if err != nil || found[0] == nil {
+						return nil, err
+					}
+					return past.Events(ctx, found[0])
+				}
 				c.DB, c.JetStream = pool, js
 				return replayEvents(ctx, a, c)
 			})
@@ -55,6 +68,7 @@ replay that has ended publishes nothing more.`,
 	cmd.Flags().StringVar(&c.Subject, "to-subject", "", "`subject` to publish on")
 	cmd.Flags().IntVar(&c.Rate, "rate", 0, "maximum number of events per second (default: 1000)")
 	refuseZero(cmd.Flags(), "rate")
+	addArchiveFlag(cmd, &place)
 	addActorFlag(cmd, &c.Actor)
 	addReasonFlag(cmd, &c.Reason)
 	return cmd

@@ -25,9 +25,10 @@
 //
 // A segment is a sequence of zstd frames (RFC 8878), so that zstd -d prints it. Each frame is complete by itself and
 // contains whole lines. A line is the JSON of a [Record] as json.Marshal writes it, without HTML escapes: the columns
-// of the event that the seal covers, data and meta as text, byte for byte as stored, with the number of its leaf and
-// its salt. From a line follow the record and the hash of the leaf that package internal/seal specifies. Within a
-// segment positions increase. The segments of a [Range] follow each other; segments of [Tasks] may overlap.
+// of the event that the seal covers, data and meta as text, byte for byte as stored, with the id of its transaction,
+// the number of its leaf and its salt. From a line follow the record and the hash of the leaf that package
+// internal/seal specifies. Within a segment positions increase. The segments of a [Range] follow each other; segments
+// of [Tasks] may overlap.
 //
 // # The index
 //

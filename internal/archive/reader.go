@@ -107,67 +107,106 @@ func merge(a, b Record) (Record, error) {
 //
 // Errors: errors of f and of the store; [*FileError].
 func (r *Reader) Range(ctx context.Context, from ledger.Position, f func(Record) error) error {
-	var waiting []*source // by their first positions
-	for _, m := range r.volumes {
-		for i, s := range m.Segments {
-			if s.Last >= from {
-				waiting = append(waiting, &source{manifest: m, index: i, first: s.First})
-			}
-		}
-	}
-	slices.SortStableFunc(waiting, func(a, b *source) int { return int(min(max(a.first-b.first, -1), 1)) })
-	var open sources
-	defer func() {
-		for _, s := range open {
-			s.reader.close()
-		}
-	}()
-	var last *Record
-	for len(open) > 0 || len(waiting) > 0 {
-		for len(waiting) > 0 && (len(open) == 0 || waiting[0].first <= open[0].record.Position) {
-			s := waiting[0]
-			waiting = waiting[1:]
-			if ok, err := s.begin(ctx, r.store, from); err != nil {
-				return err
-			} else if ok {
-				heap.Push(&open, s)
-			}
-		}
-		if len(open) == 0 {
-			continue
-		}
-		record := open[0].record
-		switch ok, err := open[0].advance(); {
-		case err != nil:
+	m := newMerger(from, r)
+	defer m.close()
+	for {
+		record, ok, err := m.next(ctx)
+		if err != nil || !ok {
 			return err
-		case ok:
-			heap.Fix(&open, 0)
-		default:
-			heap.Pop(&open).(*source).reader.close()
 		}
-		if last != nil && last.Position == record.Position {
-			merged, err := merge(*last, record)
-			if err != nil {
-				return err
-			}
-			last = &merged
-			continue
+		if err := f(record); err != nil {
+			return err
 		}
-		if last != nil {
-			if err := f(*last); err != nil {
-				return err
-			}
-		}
-		last = &record
 	}
-	if last != nil {
-		return f(*last)
-	}
-	return nil
 }
 
-// source is a segment that Range reads.
+// merger reads the events of volumes in the order of positions, each once.
+type merger struct {
+	from    ledger.Position
+	waiting []*source // by their first positions
+	open    sources
+	last    *Record // the next one, unless a copy of it follows
+}
+
+// newMerger returns a merger of the events from a position on.
+func newMerger(from ledger.Position, readers ...*Reader) *merger {
+	m := &merger{from: from}
+	for _, r := range readers {
+		for _, v := range r.volumes {
+			for i, s := range v.Segments {
+				if s.Last >= from {
+					m.waiting = append(m.waiting, &source{store: r.store, manifest: v, index: i, first: s.First})
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(m.waiting, func(a, b *source) int { return int(min(max(a.first-b.first, -1), 1)) })
+	return m
+}
+
+func (m *merger) close() {
+	for _, s := range m.open {
+		s.reader.close()
+	}
+}
+
+// next returns the next event. It returns false at the end.
+func (m *merger) next(ctx context.Context) (Record, bool, error) {
+	for {
+		record, ok, err := m.pull(ctx)
+		last := m.last
+		switch {
+		case err != nil:
+			return Record{}, false, err
+		case !ok && last == nil:
+			return Record{}, false, nil
+		case !ok:
+			m.last = nil
+			return *last, true, nil
+		case last == nil || last.Position != record.Position:
+			if m.last = &record; last != nil {
+				return *last, true, nil
+			}
+		default:
+			merged, err := merge(*last, record)
+			if err != nil {
+				return Record{}, false, err
+			}
+			m.last = &merged
+		}
+	}
+}
+
+// pull returns the next record of all segments.
+func (m *merger) pull(ctx context.Context) (record Record, ok bool, err error) {
+	for len(m.waiting) > 0 && (len(m.open) == 0 || m.waiting[0].first <= m.open[0].record.Position) {
+		s := m.waiting[0]
+		m.waiting = m.waiting[1:]
+		if ok, err := s.begin(ctx, m.from); err != nil {
+			return Record{}, false, err
+		} else if ok {
+			heap.Push(&m.open, s)
+		}
+	}
+	if len(m.open) == 0 {
+		return Record{}, false, nil
+	}
+	record = m.open[0].record
+	m.open[0].reader.ctx = ctx
+	switch ok, err := m.open[0].advance(); {
+	case err != nil:
+		return Record{}, false, err
+	case ok:
+		heap.Fix(&m.open, 0)
+	default:
+		heap.Pop(&m.open).(*source).reader.close()
+	}
+	return record, true, nil
+}
+
+// source is a segment that a merger reads.
 type source struct {
+	store    Store
 	manifest *Manifest
 	index    int
 	first    ledger.Position
@@ -176,8 +215,8 @@ type source struct {
 }
 
 // begin opens the segment at a position. It returns false if the segment ends before it.
-func (s *source) begin(ctx context.Context, store Store, from ledger.Position) (bool, error) {
-	reader, err := newSegmentReader(ctx, store, s.manifest, s.index)
+func (s *source) begin(ctx context.Context, from ledger.Position) (bool, error) {
+	reader, err := newSegmentReader(ctx, s.store, s.manifest, s.index)
 	if err != nil {
 		return false, err
 	}

@@ -48,6 +48,7 @@ func appendLine(to []byte, r *Record) []byte {
 	to = appendOptional(to, `,"data":`, r.Data)
 	to = appendOptional(to, `,"meta":`, r.Meta)
 	to = appendOptional(to, `,"actor":`, r.Actor)
+	to = appendInt(to, `,"xid":`, r.XID)
 	to = append(to, `,"leaf":`...)
 	if r.Leaf == nil {
 		to = append(to, "null"...)

@@ -24,15 +24,21 @@ type Source struct {
 	Open func(place string) (Store, error)
 }
 
-// UnreadableError is an archived task whose events cannot be read: its archive is away or damaged. It is not an
-// [ledger.ErrUnknownTask].
+// UnreadableError is an archived task, or a file of archived events, that cannot be read: its archive is away or
+// damaged. It is not an [ledger.ErrUnknownTask].
 type UnreadableError struct {
-	Task *ledger.ArchivedError
+	Task *ledger.ArchivedError // or nil
+	File string                // of events, without Task
 	Err  error
 }
 
-// Error states where the events of the task should be, and why they cannot be read.
-func (e *UnreadableError) Error() string { return fmt.Sprintf("%s: %s", e.Task, e.Err) }
+// Error states where the events should be, and why they cannot be read.
+func (e *UnreadableError) Error() string {
+	if e.Task == nil {
+		return fmt.Sprintf("events were archived to %s: %s", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s: %s", e.Task, e.Err)
+}
 
 // Unwrap returns the error of the archive.
 func (e *UnreadableError) Unwrap() error { return e.Err }
@@ -44,10 +50,7 @@ func (e *UnreadableError) Unwrap() error { return e.Err }
 // Errors: t if its events are in no file; [*UnreadableError]; [ledger.ErrUnknownTask] if the files contain another key
 // with the same hash.
 func (s Source) Events(ctx context.Context, t *ledger.ArchivedError) ([]ledger.Event, error) {
-	recorded, volume := "", ""
-	if at := strings.LastIndex(t.File, "/"+volumesPrefix); at >= 0 {
-		recorded, volume = t.File[:at], t.File[at+len("/"+volumesPrefix):]
-	}
+	recorded, volume, _ := cutVolume(t.File)
 	if recorded == "" && s.Place == "" {
 		return nil, t
 	}

@@ -66,6 +66,9 @@ func (f *Feed) PollTo(ctx context.Context, to Place) (Page, bool, error) {
 		if err == nil {
 			err = f.logins.fill(ctx, f.db, read.events, read.logins)
 		}
+		if err == nil {
+			_, err = f.addArchived(ctx, &read)
+		}
 		if err != nil {
 			return Page{}, false, fmt.Errorf("feed %s: %w", f.reader, err)
 		}

@@ -39,8 +39,8 @@ type Options struct {
 	// Reports publishes this feed's pages to feeds that set Follows. They share the data of its events, which must not
 	// be changed. Default: disabled.
 	Reports *Findings
-	// Follows receives the pages of another feed, so that this feed need not read them. It is ignored if Wake or
-	// Reports is set. Default: disabled.
+	// Follows receives the pages of another feed, so that this feed need not read them. It is ignored if Wake, Reports
+	// or Archive is set: the other feed reads no archive. Default: disabled.
 	Follows *Findings
 	// Relaxed is for a reader that may be given pages again. A cursor row is committed before it is on the disk: a
 	// crash of PostgreSQL may undo the last rows. Pages cannot be advanced in a transaction of the reader, but some
@@ -54,6 +54,9 @@ type Options struct {
 	AuditEvery time.Duration
 	// Logger logs the number of events that an audit found missing. Default: [slog.Default].
 	Logger *slog.Logger
+	// Archive contains the events that the archive has removed. The feed delivers them in their place. Default: none;
+	// these events are left out.
+	Archive Archive
 	// Missed is called when an audit finds that the feed skipped events, before it delivers them. Default: none.
 	Missed func(ctx context.Context, events int)
 }
@@ -84,7 +87,7 @@ func (o *Options) withDefaults() Options {
 	if d.Logger == nil {
 		d.Logger = slog.Default()
 	}
-	if d.Wake != nil || d.Reports != nil {
+	if d.Wake != nil || d.Reports != nil || d.Archive != nil {
 		d.Follows = nil
 	}
 	return d
@@ -118,7 +121,8 @@ type Feed struct {
 	windowLen int       // number of events read from it
 	pageLen   int       // of the last page
 	free      freeEvents
-	rows      int // bound of the next page after one of large events, else 0
+	rows      int           // bound of the next page after one of large events, else 0
+	archived  ArchiveReader // nil without Options.Archive
 	thin      thinner
 	audit     auditor
 	moments   moments
@@ -148,6 +152,9 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 	}
 	if options.Follows != nil {
 		options.Follows.follow()
+	}
+	if options.Archive != nil {
+		f.archived = options.Archive.Reader()
 	}
 	newest, err := newestCursor(ctx, db, reader)
 	if err != nil {
@@ -387,6 +394,10 @@ func (f *Feed) deliver(ctx context.Context, from Place, begun time.Time, read pa
 	if err := f.logins.fill(ctx, f.db, read.events, read.logins); err != nil {
 		return Page{}, false, err
 	}
+	own, err := f.addArchived(ctx, &read)
+	if err != nil {
+		return Page{}, false, err
+	}
 	events := read.events
 	f.pageLen = len(events)
 	switch {
@@ -395,7 +406,7 @@ func (f *Feed) deliver(ctx context.Context, from Place, begun time.Time, read pa
 	case f.rows > 0:
 		f.rows = min(2*f.rows, f.options.PageSize)
 	}
-	f.place.unaudited.note(f.place.Place, events, f.floor)
+	f.place.unaudited.note(f.place.Place, own, f.floor)
 	f.windowLen += len(events)
 	w := f.place.Window
 	if read.more {

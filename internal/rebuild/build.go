@@ -84,6 +84,8 @@ type Build struct {
 	Mark   Mark
 	Parks  bool
 	Target Target
+	// Archive contains the events of archived tasks. Nil: they are left out.
+	Archive feed.Archive
 	// Load fills the new tables up to the end of a window, if that is faster than page by page. Nil: it is not.
 	Load func(context.Context, *feed.Feed) error
 
@@ -177,7 +179,7 @@ func (b *Build) Run(ctx context.Context) (err error) {
 
 func (b *Build) openFeed(ctx context.Context) (*feed.Feed, error) {
 	return feed.Open(ctx, b.DB, Builder(b.Reader), &feed.Options{
-		PageSize: b.Options.PageSize, AuditEvery: -1,
+		PageSize: b.Options.PageSize, AuditEvery: -1, Archive: b.Archive,
 	})
 }
 

@@ -32,6 +32,9 @@ type Config struct {
 	// Rate is the maximum number of events per second. Default: 1000. Each event is acknowledged before the next one
 	// is sent, so the distance to the server limits the rate too.
 	Rate int
+	// History reads the events of an archived task, for the args that a message repeats, if Range contains archived
+	// events. Default: none.
+	History func(ctx context.Context, k ledger.Key) ([]ledger.Event, error)
 	// Progress is called after each event. Default: disabled.
 	Progress func(Result)
 

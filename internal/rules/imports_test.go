@@ -76,7 +76,7 @@ var rules = []rule{
 		may: []string{"/ledger",
 			"/internal/eventrows", "/internal/fault", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
 			"/internal/strictjson",
-			"/internal/lists", "/internal/loop", pgx},
+			"/internal/lists", "/internal/loop", "/internal/unexported", pgx},
 		reason: "following the ledger takes PostgreSQL and nothing else",
 	},
 	{
@@ -95,7 +95,8 @@ var rules = []rule{
 	{
 		pkg: "/internal/archive",
 		may: []string{"/ledger", "/internal/seal", "/internal/fault", "/internal/feed", "/internal/loop",
-			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xMod, xSync, compress},
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/unexported", pgx, xMod, xSync,
+			compress},
 		reason: "files of events are written, read and verified without a service, and verified without a database",
 	},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},

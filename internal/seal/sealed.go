@@ -31,6 +31,7 @@ var (
 type Sealed struct {
 	Event
 
+	XID  int64  `json:"xid"`  // of the transaction that recorded the event; no leaf covers it
 	Leaf *int64 `json:"leaf"` // from 0; nil: the event is not sealed
 	Salt []byte `json:"salt"` // 16 bytes; after erasure the digest of 32 bytes; nil: the event is not sealed
 }
@@ -64,7 +65,11 @@ func ReadTasks(ctx context.Context, db ledger.DB, keys []ledger.Key) ([]Sealed, 
 	return events, AddLeaves(ctx, db, events)
 }
 
-// readEvents returns the events of a query with the columns of events.sql, in the order of positions.
+// columns returns pointers to scan the columns of events.sql and the transaction id into.
+func (s *Sealed) columns() []any { return append(s.Event.columns(), &s.XID) }
+
+// readEvents returns the events of a query with the columns of events.sql and the transaction id, in the order of
+// positions.
 func readEvents(ctx context.Context, db ledger.DB, sql string, args ...any) ([]Sealed, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {

@@ -135,3 +135,6 @@ func (f *Feed) Places(ctx context.Context, before int64, limit int) ([]Place, er
 func (f *Feed) Rewind(ctx context.Context, to Place, mark json.RawMessage) error {
 	return f.feed.Rewind(ctx, to.cursor, mark)
 }
+
+// Archive contains the events of archived tasks.
+type Archive = feed.Archive

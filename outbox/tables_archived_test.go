@@ -1,0 +1,63 @@
+package outbox_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/archive"
+	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// Tables of a subscriber begin with archived events, and are rebuilt and verified with them. Without the archive they
+// are not: they would lose what they contain.
+func TestTablesBeginInTheArchive(t *testing.T) {
+	t.Parallel()
+	pool := ownPool(t)
+	b := servicetest.NewDatabaseOn(t, pool)
+	enqueueCoupons(t, pool, "spring", 0, 30)
+	place := t.TempDir()
+	store := func() {
+		b.Project()
+		ledgertest.ExecAsOwner(t, pool, `
+			update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
+		db := b.As("archiver")
+		files := archiver.In(db, archive.Directory(place), place)
+		r, err := archiver.Run(t.Context(), db, archiver.Options{Files: files, Hold: time.Nanosecond})
+		if err != nil || r.Tasks == 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	store()
+	enqueueCoupons(t, pool, "summer", 100, 10)
+	s := coupons()
+	s.Archive = archive.Source{Open: func(place string) (archive.Store, error) { return archive.Directory(place), nil }}
+	stop := start(t, quick(pool, s))
+	await(t, "the subscriber is registered", func() bool { return registered(t, pool).Version == 1 })
+	awaitApplied(t, pool)
+	stop()
+	const want = "spring 30 30, summer 10 10"
+	if have := campaigns(t, pool); have != want {
+		t.Errorf("campaigns: %s, want %s", have, want)
+	}
+	store()
+	verifyCoupons(t, pool, s)
+	if err := outbox.RebuildTables(t.Context(), on(pool, s), nil); err != nil {
+		t.Fatal(err)
+	}
+	if have := campaigns(t, pool); have != want {
+		t.Errorf("campaigns after a rebuild: %s, want %s", have, want)
+	}
+	verifyCoupons(t, pool, s)
+	var archived *outbox.ArchivedError
+	if err := outbox.RebuildTables(t.Context(), on(pool, coupons()), nil); !errors.As(err, &archived) ||
+		archived.Events != 80 {
+		t.Errorf("a rebuild without the archive: %v", err)
+	}
+	if _, err := outbox.VerifyTables(t.Context(), on(pool, coupons()), nil); !errors.As(err, &archived) {
+		t.Errorf("a verification without the archive: %v", err)
+	}
+}
