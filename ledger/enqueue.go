@@ -78,6 +78,11 @@ type EnqueueOptions struct {
 	// IfExists decides what happens if a task with this key exists: it is returned, runs again, or gets these args. The
 	// last two cannot be combined with After and CanRun. Default: [IfExistsSame].
 	IfExists IfExists
+	// CheckArchive also searches the keys of archived tasks: an archived task is returned as an existing one, see
+	// [Enqueued].Archived. It may miss a task that is archived at the same moment. IfExistsRerun, IfExistsReplace and
+	// IfExistsFollow always find archived tasks. Default: the enqueue returns a new task, which a dispatcher discards
+	// before it begins.
+	CheckArchive bool
 	// DeferAtMost bounds a debounce: with [IfExistsReplace] or [IfExistsFollow], a replacement makes the task due no
 	// later than this long after its run was enqueued, so that constant changes cannot keep it from running.
 	// Default: no bound.
@@ -116,6 +121,8 @@ type Enqueued struct {
 	// Difference is the first difference of the args, such as "args.cents was 500, is 600". It is bounded and
 	// printable. It is empty if another login enqueued the task.
 	Difference string `json:"difference,omitempty"`
+	// Archived reports that the task was archived. Its args are not compared: SameArgs is true, and Position is 0.
+	Archived bool `json:"archived,omitempty"`
 	// MustRun reports that the kind's limit is reached: the caller must run the task in this transaction or roll back.
 	// It is set only with [EnqueueOptions].CanRun.
 	MustRun bool `json:"must_run,omitempty"`
@@ -128,6 +135,8 @@ func (e Enqueued) String() string {
 	switch {
 	case e.New:
 		what = "new"
+	case e.Archived:
+		what = "archived"
 	case !e.SameArgs:
 		what = "exists with other args"
 	}
@@ -147,8 +156,9 @@ func (e Enqueued) String() string {
 // with a repeated name, are compared as written. A run keeps the args with which it was enqueued.
 // [TypedKind.WithSameArgs] compares Go values.
 //
-// It takes one statement for a new task and two for an existing one. With [IfExistsRerun], [IfExistsReplace] and
-// [IfExistsFollow] it takes one if it writes to an existing task, three for a new one, and otherwise four.
+// It takes one statement for a new task and two for an existing one, three with CheckArchive. With [IfExistsRerun],
+// [IfExistsReplace] and [IfExistsFollow] it takes one if it writes to an existing task, three for a new one, and
+// otherwise four.
 //
 // It returns an [*InvalidError] before anything is sent. It also returns one if args or meta exceed the
 // limits of the database: setting max_args_bytes, 256 KiB, and max_meta_bytes, 16 KiB. It returns an
@@ -396,7 +406,7 @@ func insertMany(
 	ctx context.Context, db DB, rows []firstEvent, order []int, o insertOptions,
 ) (map[Key]Enqueued, error) {
 	var kinds, ids, shards, actors, args, metas, versions, runAfters, runAts, startBys, finishBys, waits pgarray.Builder
-	var priorities, partitions, orderKeys pgarray.Builder
+	var priorities, partitions, orderKeys, checks pgarray.Builder
 	needsAll := o.mayDiscard
 	actors.Empties, partitions.Empties, orderKeys.Empties = true, true, true
 	for _, i := range order {
@@ -417,6 +427,7 @@ func insertMany(
 		finishBys.AddOptional(timeParam(row.finishBy))
 		waits.Add(strconv.FormatBool(len(row.after) > 0))
 		orderKeys.AddOptional(row.orderKey)
+		checks.Add(strconv.FormatBool(row.checkArchive))
 		needsAll = needsAll || row.needsAll()
 	}
 	ignore := int64(0)
@@ -429,7 +440,7 @@ func insertMany(
 	}
 	if needsAll {
 		statement, values = enqueueAllSQL, append(values, runAfters.String(), runAts.String(), startBys.String(),
-			finishBys.String(), waits.String(), orderKeys.String())
+			finishBys.String(), waits.String(), orderKeys.String(), checks.String())
 	}
 	result, err := db.Query(ctx, statement, values...)
 	if err != nil {

@@ -69,7 +69,7 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 	}
 	defer result.Close()
 	answers = make([]Enqueued, len(rows))
-	var unseen error
+	refusals := make([]*refusal, len(rows)) // of rows whose task is unknown
 	for i := 0; result.Next(); i++ {
 		var position, version *int64
 		var eventType *string
@@ -90,6 +90,20 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 			}
 			continue
 		}
+		refusals[i] = &r
+	}
+	if err := result.Err(); err != nil {
+		return nil, nil, pgerr.Explain("enqueue: read existing task", err)
+	}
+	result.Close()
+	if err := answerArchived(ctx, db, rows, answers, refusals); err != nil {
+		return nil, nil, err
+	}
+	var unseen error
+	for i, r := range refusals {
+		if r == nil {
+			continue
+		}
 		err := r.explain(rows[i])
 		if overload, ok := errors.AsType[*OverloadError](err); ok && overload.Policy == Discard {
 			discard = append(discard, overflow{i, overload})
@@ -99,10 +113,33 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 			return nil, nil, err
 		}
 	}
-	if err := result.Err(); err != nil {
-		return nil, nil, pgerr.Explain("enqueue: read existing task", err)
-	}
 	return answers, discard, unseen
+}
+
+// answerArchived sets the answers of the rows that look into the archive and whose tasks are archived, unless they were
+// run again since: a repeated key has a discarded version after the archived one at most.
+func answerArchived(ctx context.Context, db DB, rows []firstEvent, answers []Enqueued, refusals []*refusal) error {
+	var keys []Key
+	var of []int
+	for i, row := range rows {
+		if row.checkArchive && !answers[i].New {
+			keys, of = append(keys, row.key), append(of, i)
+		}
+	}
+	if keys == nil {
+		return nil
+	}
+	archived, err := Archived(ctx, db, keys...)
+	if err != nil {
+		return err
+	}
+	for n, a := range archived {
+		if i := of[n]; a != nil && answers[i].Version <= a.Version+1 {
+			answers[i] = Enqueued{Key: a.Key, State: a.State, Version: a.Version, SameArgs: true, Archived: true}
+			refusals[i] = nil
+		}
+	}
+	return nil
 }
 
 // compareArgs sets SameArgs and Difference for a task whose args differ from row's.

@@ -27,6 +27,8 @@ type firstEvent struct {
 	canRun   bool     // see [EnqueueOptions].CanRun
 	ifExists IfExists // see [EnqueueOptions].IfExists
 
+	checkArchive bool // see [EnqueueOptions]; false if the row finds archived tasks anyway
+
 	deferAtMost, throttleFor time.Duration // see [EnqueueOptions]
 
 	isSame func(was, is json.RawMessage) bool // see [TypedKind.WithSameArgs], or nil
@@ -40,9 +42,11 @@ type firstEvent struct {
 	startBy, finishBy time.Time
 }
 
-// needsAll reports whether the task needs enqueue_all.sql: for a due time, a deadline, predecessors or an order key.
+// needsAll reports whether the task needs enqueue_all.sql: for a due time, a deadline, predecessors, an order key or a
+// search in the archive.
 func (r firstEvent) needsAll() bool {
-	return r.orderKey != "" || len(r.after) > 0 || !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
+	return r.checkArchive || r.orderKey != "" || len(r.after) > 0 || !r.run.isZero() || !r.startBy.IsZero() ||
+		!r.finishBy.IsZero()
 }
 
 // isLater reports whether the task is due later by this process's clock, or waits for predecessors or for its turn.
@@ -85,6 +89,7 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args,
 		dataVersion: max(o.DataVersion, 1), priority: o.Priority, partition: o.Partition, canRun: o.CanRun,
 		ifExists: o.IfExists, deferAtMost: o.DeferAtMost, throttleFor: o.ThrottleFor, isSame: e.isSame}
+	row.checkArchive = o.CheckArchive && !row.again()
 	if err := e.Key.Validate(); err != nil {
 		return row, err
 	}

@@ -831,6 +831,8 @@ begin
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun', 'follow');
+      elsif key = 'check_archive' then
+        one_by_one := one_by_one or (entry.v ->> 'check_archive')::boolean;
       elsif key in ('defer_at_most', 'throttle_for') then
         perform taskledger_internal.delay_of(key, entry.v ->> key);
         one_by_one := true;
@@ -839,8 +841,8 @@ begin
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key '
-                       'and pass_if_dead';
+                       'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key, '
+                       'pass_if_dead and check_archive';
       end if;
     end loop;
   end loop;
@@ -866,7 +868,8 @@ begin
                                              (entry.v ->> 'defer_at_most')::interval,
                                              (entry.v ->> 'throttle_for')::interval,
                                              entry.v ->> 'order_key',
-                                             coalesce((entry.v ->> 'pass_if_dead')::boolean, false)) first;
+                                             coalesce((entry.v ->> 'pass_if_dead')::boolean, false),
+                                             coalesce((entry.v ->> 'check_archive')::boolean, false)) first;
       new_of[entry.i] := answer.is_new;
       state_of[entry.i] := answer.state;
       version_of[entry.i] := answer.version;
@@ -938,7 +941,7 @@ comment on function taskledger.enqueue_many(json) is
   'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
   'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
   'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key, '
-  'pass_if_dead. Returns a row for each entry, in order, like taskledger.enqueue.';
+  'pass_if_dead, check_archive. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 -- +goose StatementBegin
 create function taskledger.enqueue(kind text, biz_id text, args json default null, run_at timestamptz default null,
@@ -948,7 +951,8 @@ create function taskledger.enqueue(kind text, biz_id text, args json default nul
                                    after json default null, priority integer default null,
                                    if_exists text default 'same', partition text default null,
                                    defer_at_most interval default null, throttle_for interval default null,
-                                   order_key text default null, pass_if_dead boolean default false)
+                                   order_key text default null, pass_if_dead boolean default false,
+                                   check_archive boolean default false)
 returns table (is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -1023,6 +1027,18 @@ begin
       raise exception 'taskledger: invalid meta: must have at most % bytes with after, got %',
           max_meta, octet_length(stored_meta::text)
         using errcode = 'invalid_parameter_value';
+    end if;
+  end if;
+  if enqueue.check_archive and enqueue.if_exists in ('same', 'ignore') then
+    -- A duplicate has the version after the archived one at most.
+    return query
+    select false, a.state, a.version, true, null::bigint
+      from taskledger_internal.archived_keys(array[enqueue.kind], array[enqueue.biz_id]) a
+     where not exists (
+       select from taskledger.event e
+        where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version > a.version + 1);
+    if found then
+      return;
     end if;
   end if;
   select o.policy into full_kind
@@ -1114,7 +1130,7 @@ begin
              enqueue.kind, enqueue.biz_id, enqueue.args, enqueue.run_at, enqueue.shard, enqueue.actor, enqueue.meta,
              enqueue.run_in, enqueue.start_by, enqueue.finish_by, enqueue.data_version, enqueue.after,
              enqueue.priority, enqueue.if_exists, enqueue.partition, enqueue.defer_at_most, enqueue.throttle_for,
-             enqueue.order_key, enqueue.pass_if_dead) e;
+             enqueue.order_key, enqueue.pass_if_dead, enqueue.check_archive) e;
   end if;
 end
 $$;
@@ -1122,7 +1138,7 @@ $$;
 
 comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
                                        timestamptz, integer, json, integer, text, text, interval, interval, text,
-                                       boolean) is
+                                       boolean, boolean) is
   'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
   'data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 '
@@ -1137,4 +1153,6 @@ comment on function taskledger.enqueue(text, text, json, timestamptz, integer, t
   'and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run '
   'follow a run that has begun. Then is_new is true. These three need the rights of taskledger.cancel to the task. '
   'A replacement defers the task at most defer_at_most after its run '
-  'was enqueued, and a run is due at the earliest throttle_for after the one before has ended.';
+  'was enqueued, and a run is due at the earliest throttle_for after the one before has ended. With check_archive, an '
+  'archived task is returned as an existing one, without a position; its args are not compared. Otherwise a new task '
+  'with its key is discarded before it begins.';

@@ -234,8 +234,8 @@ grant execute on function taskledger_internal.end_of_time to producer, worker, r
 -- The archive: see 00023_archive.sql.
 grant select on taskledger.archived_until to producer, worker, relay, operator, reader, archiver;
 grant execute on function taskledger_internal.archived_until to producer, worker, relay, operator, reader, archiver;
-grant execute on function taskledger_internal.archived_version, taskledger_internal.still_has,
-   taskledger_internal.still_ends to worker, relay, operator;
+grant execute on function taskledger_internal.archived_version to producer, worker, relay, operator;
+grant execute on function taskledger_internal.still_has, taskledger_internal.still_ends to worker, relay, operator;
 grant execute on function taskledger_internal.discard_archived to worker, relay;
 grant execute on function taskledger_internal.archived_beyond, taskledger_internal.last_archived to relay, operator,
    reader, archiver, subscriber;

@@ -295,7 +295,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they became available, unless other workers take them first. The partitions of a priority take turns, of one task or as many as their weight. Tasks that became available within the last seconds may come after all others, whatever their priority and partition. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text, partition text DEFAULT NULL::text, defer_at_most interval DEFAULT NULL::interval, throttle_for interval DEFAULT NULL::interval, order_key text DEFAULT NULL::text, pass_if_dead boolean DEFAULT false) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text, partition text DEFAULT NULL::text, defer_at_most interval DEFAULT NULL::interval, throttle_for interval DEFAULT NULL::interval, order_key text DEFAULT NULL::text, pass_if_dead boolean DEFAULT false, check_archive boolean DEFAULT false) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -371,6 +371,18 @@ begin
       raise exception 'taskledger: invalid meta: must have at most % bytes with after, got %',
           max_meta, octet_length(stored_meta::text)
         using errcode = 'invalid_parameter_value';
+    end if;
+  end if;
+  if enqueue.check_archive and enqueue.if_exists in ('same', 'ignore') then
+    -- A duplicate has the version after the archived one at most.
+    return query
+    select false, a.state, a.version, true, null::bigint
+      from taskledger_internal.archived_keys(array[enqueue.kind], array[enqueue.biz_id]) a
+     where not exists (
+       select from taskledger.event e
+        where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version > a.version + 1);
+    if found then
+      return;
     end if;
   end if;
   select o.policy into full_kind
@@ -462,12 +474,12 @@ begin
              enqueue.kind, enqueue.biz_id, enqueue.args, enqueue.run_at, enqueue.shard, enqueue.actor, enqueue.meta,
              enqueue.run_in, enqueue.start_by, enqueue.finish_by, enqueue.data_version, enqueue.after,
              enqueue.priority, enqueue.if_exists, enqueue.partition, enqueue.defer_at_most, enqueue.throttle_for,
-             enqueue.order_key, enqueue.pass_if_dead) e;
+             enqueue.order_key, enqueue.pass_if_dead, enqueue.check_archive) e;
   end if;
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text, defer_at_most interval, throttle_for interval, order_key text, pass_if_dead boolean) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. Tasks with the same order_key begin one after another has ended, in the order in which they were enqueued; with pass_if_dead, the next one also begins when this one is dead. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run follow a run that has begun. Then is_new is true. These three need the rights of taskledger.cancel to the task. A replacement defers the task at most defer_at_most after its run was enqueued, and a run is due at the earliest throttle_for after the one before has ended.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text, defer_at_most interval, throttle_for interval, order_key text, pass_if_dead boolean, check_archive boolean) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. Tasks with the same order_key begin one after another has ended, in the order in which they were enqueued; with pass_if_dead, the next one also begins when this one is dead. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run follow a run that has begun. Then is_new is true. These three need the rights of taskledger.cancel to the task. A replacement defers the task at most defer_at_most after its run was enqueued, and a run is due at the earliest throttle_for after the one before has ended. With check_archive, an archived task is returned as an existing one, without a position; its args are not compared. Otherwise a new task with its key is discarded before it begins.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -554,6 +566,8 @@ begin
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun', 'follow');
+      elsif key = 'check_archive' then
+        one_by_one := one_by_one or (entry.v ->> 'check_archive')::boolean;
       elsif key in ('defer_at_most', 'throttle_for') then
         perform taskledger_internal.delay_of(key, entry.v ->> key);
         one_by_one := true;
@@ -562,8 +576,8 @@ begin
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key '
-                       'and pass_if_dead';
+                       'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key, '
+                       'pass_if_dead and check_archive';
       end if;
     end loop;
   end loop;
@@ -589,7 +603,8 @@ begin
                                              (entry.v ->> 'defer_at_most')::interval,
                                              (entry.v ->> 'throttle_for')::interval,
                                              entry.v ->> 'order_key',
-                                             coalesce((entry.v ->> 'pass_if_dead')::boolean, false)) first;
+                                             coalesce((entry.v ->> 'pass_if_dead')::boolean, false),
+                                             coalesce((entry.v ->> 'check_archive')::boolean, false)) first;
       new_of[entry.i] := answer.is_new;
       state_of[entry.i] := answer.state;
       version_of[entry.i] := answer.version;
@@ -656,7 +671,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key, pass_if_dead. Returns a row for each entry, in order, like taskledger.enqueue.';
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, priority, if_exists, partition, defer_at_most, throttle_for, order_key, pass_if_dead, check_archive. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER

@@ -36,6 +36,8 @@ type NewTask struct {
 	// IfExists decides what happens if the task exists: same, ignore, rerun, replace or follow. Default: same. A
 	// repeated request with one of the last three begins another run if the first one has finished meanwhile.
 	IfExists ledger.IfExists `json:"if_exists,omitempty"`
+	// CheckArchive answers an archived task as an existing one, see [ledger.EnqueueOptions].
+	CheckArchive bool `json:"check_archive,omitempty"`
 	// DeferAtMost and ThrottleFor are delays in seconds, see [ledger.EnqueueOptions].
 	DeferAtMost float64 `json:"defer_at_most,omitempty"`
 	ThrottleFor float64 `json:"throttle_for,omitempty"`

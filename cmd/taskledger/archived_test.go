@@ -57,6 +57,10 @@ func TestArchivedTaskIsShown(t *testing.T) {
 	if text, _ := do(exitOK, "archive --older-than 0s --to "+place); !strings.Contains(text, "archived: 1 tasks") {
 		t.Fatal(text)
 	}
+	const known = "coupon.send/A-1 was archived: it is succeeded, at version 3\n"
+	if got, _ := do(exitOK, "enqueue coupon.send A-1 --check-archive"); got != known {
+		t.Errorf("an enqueue that checks the archive: %s", got)
+	}
 	if got, _ := do(exitOK, "history coupon.send A-1 -o jsonl"); got != history {
 		t.Errorf("history: got\n%s\nwant\n%s", got, history)
 	}

@@ -29,6 +29,8 @@ type enqueueFlags struct {
 	partition   string
 	orderKey    string
 	passIfDead  bool
+	// checkArchive: see ledger.EnqueueOptions.
+	checkArchive bool
 
 	runAt, startBy, finishBy string
 	runIn                    time.Duration
@@ -100,6 +102,8 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 	cmd.Flags().StringVar(&f.ifExists, "if-exists", "same", "if the task exists: same, ignore, rerun (another run if "+
 		"it has finished), replace (also the args of a task that has not begun) or follow (also one more run behind a "+
 		"task that has begun)")
+	cmd.Flags().BoolVar(&f.checkArchive, "check-archive", false,
+		"answer an archived task at once (default: a new task is discarded before it begins)")
 	addDuration(cmd.Flags(), &f.deferAtMost, "defer-at-most",
 		"with --if-exists replace or follow: be due this long after the run was enqueued at the latest")
 	addDuration(cmd.Flags(), &f.throttleFor, "throttle-for",
@@ -121,7 +125,8 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	options := ledger.EnqueueOptions{
 		Actor: actorOr(f.actor), Binary: f.binary, DataVersion: f.dataVersion,
 		Priority: ledger.Priority(f.priority), Partition: f.partition, OrderKey: f.orderKey, PassIfDead: f.passIfDead,
-		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
+		CheckArchive: f.checkArchive,
+		Meta:         ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
 	}
 	if options.IfExists, err = ledger.ParseIfExists(f.ifExists); err != nil {
 		return err
@@ -169,6 +174,9 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 			fmt.Fprintf(w, "enqueued one more run behind %s, which is %s\n", plain(key.String()), answer.State)
 		} else if answer.New {
 			fmt.Fprintf(w, "enqueued %s\n", plain(key.String()))
+		} else if answer.Archived {
+			fmt.Fprintf(w, "%s was archived: it is %s, at version %d\n", plain(key.String()), answer.State,
+				answer.Version)
 		} else {
 			fmt.Fprintf(w, "%s exists: it is %s, at version %d\n", plain(key.String()), answer.State, answer.Version)
 		}

@@ -68,6 +68,11 @@ func TestArchivedTaskIsRead(t *testing.T) {
 		}
 		next = page.Next
 	}
+	again := decode[client.Enqueued](s, s.call(api.Producer, "POST", "/v1/tasks",
+		`{"kind":"coupon.send","biz_id":"A-1","check_archive":true}`), http.StatusOK)
+	if again.New || !again.Archived || again.State != ledger.StateSucceeded || again.Version != 3 {
+		t.Errorf("an enqueue that checks the archive: %+v", again)
+	}
 	s.wantProblem(s.call(api.Operator, "POST", path+":cancel", ""), http.StatusNotFound, "unknown_task")
 
 	if err := os.Rename(place, place+"-away"); err != nil {

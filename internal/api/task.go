@@ -135,7 +135,7 @@ func (c *caller) entry(t client.NewTask, header http.Header) (ledger.Entry, erro
 	}
 	o := &ledger.EnqueueOptions{Shard: t.Shard, Actor: c.name, RunAt: t.RunAt, RunIn: runIn, StartBy: t.StartBy,
 		FinishBy: t.FinishBy, DataVersion: t.DataVersion, Priority: t.Priority, Partition: t.Partition,
-		OrderKey: t.OrderKey, PassIfDead: t.PassIfDead}
+		OrderKey: t.OrderKey, PassIfDead: t.PassIfDead, CheckArchive: t.CheckArchive}
 	if o.IfExists, err = ledger.ParseIfExists(string(t.IfExists)); err != nil {
 		return e, err
 	}

@@ -2,7 +2,8 @@
 -- limit is reached and discards. Tasks that need none of this take twice as long as by enqueue_many.sql.
 -- $1 to $10 as there; $11 microseconds after which the task is due, $12 due time, $13 deadline of the first
 -- attempt, $14 deadline of the task (null if not set), $15 whether the meta has predecessors, $16 order key ('' or
--- null: none): text array literals of the same length; $16 may be shorter.
+-- null: none), $17 whether the task is left out if its key is archived: text array literals of the same length; $16
+-- and $17 may be shorter.
 -- Returns the tasks that were inserted, with the type of their last event: scheduled if due in the future, or with
 -- predecessors; else lined_up with an order key; discarded if the limit is reached. The times are written into the
 -- metas and as timers. A deadline that has passed is a timer that is due now. A task with predecessors has a timer at
@@ -16,9 +17,9 @@ with entry as materialized (
                 $4::text::text[], $5::text::text[], $6::text::text[],
                 $8::text::smallint[], $9::text::smallint[], $10::text::text[],
                 $11::text::bigint[], $12::text::timestamptz[], $13::text::timestamptz[], $14::text::timestamptz[],
-                $15::text::boolean[], $16::text::text[])
+                $15::text::boolean[], $16::text::text[], $17::text::boolean[])
          with ordinality as e(kind, biz_id, shard, actor, args, meta, data_version, priority, partition,
-                              run_after, run_at, start_by, finish_by, has_predecessors, order_key, i)
+                              run_after, run_at, start_by, finish_by, has_predecessors, order_key, checks_archive, i)
 ), limits as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
@@ -45,6 +46,7 @@ with entry as materialized (
               then taskledger_internal.due_at(e.run_after, e.run_at) end as due_at
     from tx cross join entry e
    where e.nth = 1
+     and case when e.checks_archive then taskledger_internal.archived_version(e.kind, e.biz_id) is null else true end
 ), added as (
   insert into taskledger.event (version, attempt, shard, type, login_id, data_version, priority, partition, kind,
                                 biz_id, order_key, actor, data, meta)
