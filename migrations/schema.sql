@@ -1621,6 +1621,7 @@ begin
   select k.n, a.version, b.state, b.archived_at, b.file, taskledger_internal.erased_until(k.kind, k.biz_id)
     from unnest(archived_keys.kinds, archived_keys.biz_ids) with ordinality k(kind, biz_id, n)
     join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+     and a.rest = taskledger_internal.key_rest(k.kind, k.biz_id)
     join taskledger.archive_batch b on b.id = a.batch
    order by k.n;
 end
@@ -1697,7 +1698,8 @@ begin
   return (
     select a.version
       from taskledger.archived_key a
-     where a.hash = taskledger_internal.key_hash(archived_version.kind, archived_version.biz_id));
+     where a.hash = taskledger_internal.key_hash(archived_version.kind, archived_version.biz_id)
+       and a.rest = taskledger_internal.key_rest(archived_version.kind, archived_version.biz_id));
 end
 $$;
 
@@ -2861,7 +2863,8 @@ begin
   -- begins.
   select array_agg(k.n) into found_numbers
     from unnest(discard_archived.kinds, discard_archived.biz_ids) with ordinality k(kind, biz_id, n)
-    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id);
+    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+     and a.rest = taskledger_internal.key_rest(k.kind, k.biz_id);
   if found_numbers is null then
     return;
   end if;
@@ -2878,6 +2881,7 @@ begin
     from tx
    cross join unnest(discard_archived.kinds, discard_archived.biz_ids) with ordinality k(kind, biz_id, n)
     join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+     and a.rest = taskledger_internal.key_rest(k.kind, k.biz_id)
     join taskledger.archive_batch b on b.id = a.batch
    cross join lateral (
      select e.version, e.type, e.attempt, e.shard, e.priority, e.partition, e.order_key
@@ -4524,6 +4528,12 @@ CREATE FUNCTION taskledger_internal.key_hash(kind text, biz_id text) RETURNS uui
     RETURN (encode(SUBSTRING(sha256(convert_to(((kind || '/'::text) || biz_id), 'UTF8'::name)) FROM 1 FOR 16), 'hex'::text))::uuid;
 
 COMMENT ON FUNCTION taskledger_internal.key_hash(kind text, biz_id text) IS 'Returns the hash by which archived_key stores a key: the first 16 bytes of the SHA-256 of kind/biz_id.';
+
+CREATE FUNCTION taskledger_internal.key_rest(kind text, biz_id text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN ((('x'::text || encode(SUBSTRING(sha256(convert_to(((kind || '/'::text) || biz_id), 'UTF8'::name)) FROM 17 FOR 8), 'hex'::text)))::bit(64))::bigint;
+
+COMMENT ON FUNCTION taskledger_internal.key_rest(kind text, biz_id text) IS 'Returns the 8 bytes of the SHA-256 of kind/biz_id that follow key_hash.';
 
 CREATE FUNCTION taskledger_internal.last_archived() RETURNS integer
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -6329,7 +6339,7 @@ begin
      and not exists ( -- a duplicate has no event between version 1 and the archived one
        select from taskledger.archived_key a
         where a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
-          and (k.version <= a.version or exists (
+          and (a.rest <> taskledger_internal.key_rest(k.kind, k.biz_id) or k.version <= a.version or exists (
             select from taskledger.event e
              where e.kind = k.kind and e.biz_id = k.biz_id and e.version between 2 and a.version)));
   if found_kinds is null then
@@ -6370,6 +6380,7 @@ begin
       batch_id integer;
       removed bigint;
       removed_xor bigint;
+      known bigint;
     begin
       insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, first_position, last_position,
                                             last_xid, is_sealed, kind, state, file)
@@ -6381,12 +6392,19 @@ begin
        cross join lateral (
          select f.position, f.xid from taskledger.event f where f.kind = batch.kind and f.biz_id = k.biz_id) e
       returning id, archive_batch.events, positions_xor into batch_id, removed, removed_xor;
-      insert into taskledger.archived_key as a (hash, version, batch)
-      select taskledger_internal.key_hash(batch.kind, k.biz_id), k.version, batch_id
+      insert into taskledger.archived_key as a (hash, rest, version, batch)
+      select taskledger_internal.key_hash(batch.kind, k.biz_id), taskledger_internal.key_rest(batch.kind, k.biz_id),
+             k.version, batch_id
         from unnest(batch.ids, batch.last_versions) k(biz_id, version)
        order by 1
           on conflict (hash) do update
-         set version = excluded.version, batch = case batch.state when 'discarded' then a.batch else excluded.batch end;
+         set version = excluded.version, batch = case batch.state when 'discarded' then a.batch else excluded.batch end
+       where a.rest = excluded.rest;
+      get diagnostics known = row_count;
+      if known < cardinality(batch.ids) then
+        raise exception 'taskledger: two keys of kind % have the same hash', batch.kind
+          using errcode = 'unique_violation', hint = 'archive other kinds by name, and report this';
+      end if;
       delete from taskledger.event e
        using unnest(batch.ids) k(biz_id)
        where e.kind = batch.kind and e.biz_id = k.biz_id;
@@ -7972,6 +7990,7 @@ COMMENT ON VIEW taskledger.archive_settings IS 'The kinds whose finished tasks t
 
 CREATE TABLE taskledger.archived_key (
     hash uuid NOT NULL,
+    rest bigint NOT NULL,
     version integer NOT NULL,
     batch integer NOT NULL
 )
