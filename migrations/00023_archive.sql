@@ -5,6 +5,8 @@
 --   archive_batch   written by remove_tasks, read by ledger
 --   archive_gap     written by remove_tasks, read by the view archive_gaps
 --   archive_setting written by set_archive, read by the view archive_settings
+--   key_life        written by set_key_life, read by the view key_lives
+--   mortal_key      written by remove_tasks and forget_keys
 --   archive_run     written and read by begin_archive, archive_waits and remove_tasks
 --   archived_until  raised by begin_archive; appends compare it
 --
@@ -171,6 +173,32 @@ return encode(substring(sha256(convert_to(kind || '/' || biz_id, 'UTF8')) for 16
 
 comment on function taskledger_internal.key_hash(text, text) is
   'Returns the hash by which archived_key stores a key: the first 16 bytes of the SHA-256 of kind/biz_id.';
+
+-- How long the keys of archived tasks of a kind stay known, if not forever.
+create table taskledger.key_life (
+  kind       text collate "C" primary key,
+  keep       interval not null check (keep >= interval '0'),
+  actor      text not null,
+  updated_at timestamptz not null default clock_timestamp());
+
+comment on table taskledger.key_life is
+  'How long the keys of archived tasks of a kind stay known, as set by operators. Keys of other kinds stay known '
+  'forever.';
+
+create view taskledger.key_lives as
+select l.kind, l.keep, l.actor, l.updated_at from taskledger.key_life l;
+
+comment on view taskledger.key_lives is
+  'The kinds whose archived keys are forgotten, and after which time. Keys of other kinds stay known forever.';
+
+-- The archived keys of these kinds, by batch: archived_key has no index by age.
+create table taskledger.mortal_key (
+  batch integer not null,
+  hash  uuid not null,
+  primary key (batch, hash));
+
+comment on table taskledger.mortal_key is
+  'Internal: the archived keys that were removed while their kind had a limited time in key_life.';
 
 -- +goose StatementBegin
 create function taskledger_internal.key_rest(kind text, biz_id text) returns bigint
@@ -833,6 +861,10 @@ begin
          set version = excluded.version, batch = case batch.state when 'discarded' then a.batch else excluded.batch end
        where a.rest = excluded.rest;
       get diagnostics known = row_count;
+      insert into taskledger.mortal_key (batch, hash)
+      select batch_id, taskledger_internal.key_hash(batch.kind, k.biz_id)
+        from unnest(batch.ids) k(biz_id)
+       where exists (select from taskledger.key_life l where l.kind = batch.kind);
       if known < cardinality(batch.ids) then
         raise exception 'taskledger: two keys of kind % have the same hash', batch.kind
           using errcode = 'unique_violation', hint = 'archive other kinds by name, and report this';
@@ -945,6 +977,65 @@ $$;
 
 comment on function taskledger_internal.set_archive(text, interval, boolean, text, text) is
   'Sets how long serve keeps the finished tasks of a kind; null and not is_forever: as long as those of others.';
+
+-- With its owner's rights, and a record in the same transaction. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.set_key_life(kind text, keep interval, actor text, reason text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform taskledger_internal.check_key(set_key_life.kind, 'x');
+  perform taskledger_internal.check_actor(set_key_life.actor);
+  if set_key_life.keep is null then
+    delete from taskledger.key_life l where l.kind = set_key_life.kind;
+  else
+    insert into taskledger.key_life as l (kind, keep, actor)
+    values (set_key_life.kind, set_key_life.keep, coalesce(nullif(set_key_life.actor, ''), session_user))
+        on conflict on constraint key_life_pkey do update
+       set keep = excluded.keep, actor = excluded.actor, updated_at = excluded.updated_at;
+  end if;
+  perform taskledger_internal.record_act('archive.keys', set_key_life.actor, set_key_life.reason, json_build_object(
+    'kind', set_key_life.kind, 'keep', coalesce(set_key_life.keep::text, 'forever')));
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.set_key_life(text, interval, text, text) is
+  'Sets how long the keys of a kind stay known that are archived from now on; null: forever.';
+
+-- Forgets the keys of one batch: a task may have been archived again since, then its key belongs to a later batch. With
+-- its owner's rights. Indexes: primary keys of mortal_key and archive_batch; a few batches are passed over.
+-- +goose StatementBegin
+create function taskledger_internal.forget_keys(actor text, reason text, out keys bigint)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  due record;
+begin
+  perform taskledger_internal.lock_archive();
+  select b.id, b.kind into due
+    from taskledger.archive_batch b
+    join taskledger.key_life l on l.kind = b.kind
+   where b.id >= (select m.batch from taskledger.mortal_key m order by m.batch limit 1)
+     and b.archived_at < clock_timestamp() - l.keep
+     and exists (select from taskledger.mortal_key m where m.batch = b.id)
+   order by b.id
+   limit 1;
+  if due.id is null then
+    return;
+  end if;
+  delete from taskledger.archived_key a
+   using taskledger.mortal_key m
+   where m.batch = due.id and a.hash = m.hash and a.batch = m.batch;
+  get diagnostics keys = row_count;
+  delete from taskledger.mortal_key m where m.batch = due.id;
+  perform taskledger_internal.record_act('archive.forget', forget_keys.actor, forget_keys.reason, json_build_object(
+    'kind', due.kind, 'keys', keys));
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.forget_keys(text, text) is
+  'Forgets the archived keys of a batch whose time in key_life is over, and records it. Returns their number; null: '
+  'none is due.';
 
 -- Index: none; a batch is about 1,000 tasks.
 -- +goose StatementBegin

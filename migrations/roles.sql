@@ -246,7 +246,8 @@ grant execute on function taskledger_internal.archived_tasks, taskledger_interna
    to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.begin_archive, taskledger_internal.archive_waits,
    taskledger_internal.archivable, taskledger_internal.remove_tasks, taskledger_internal.end_archive,
-   taskledger_internal.set_archive, taskledger_internal.archive_places to archiver;
+   taskledger_internal.set_archive, taskledger_internal.archive_places, taskledger_internal.set_key_life,
+   taskledger_internal.forget_keys to archiver;
 
 -- Erasure: see 00025_erasure.sql.
 grant execute on function taskledger_internal.erased_until to producer, worker, relay, operator, reader, archiver,
@@ -257,7 +258,8 @@ grant select on taskledger.erasure, taskledger.erasures to relay, operator, read
 
 grant select on taskledger.archive_gap, taskledger.archive_gaps to relay, operator, reader, archiver;
 grant select on taskledger.archive_gaps to subscriber;
-grant select on taskledger.archive_setting, taskledger.archive_settings to relay, operator, reader, archiver;
+grant select on taskledger.archive_setting, taskledger.archive_settings, taskledger.key_life, taskledger.key_lives
+   to relay, operator, reader, archiver;
 
 grant execute on function taskledger_internal.append_event, taskledger_internal.may_follow,
    taskledger_internal.begins_attempt, taskledger_internal.locked_events to worker, relay, operator;

@@ -4123,6 +4123,37 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.foreign_position() IS 'Returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
 
+CREATE FUNCTION taskledger_internal.forget_keys(actor text, reason text, OUT keys bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  due record;
+begin
+  perform taskledger_internal.lock_archive();
+  select b.id, b.kind into due
+    from taskledger.archive_batch b
+    join taskledger.key_life l on l.kind = b.kind
+   where b.id >= (select m.batch from taskledger.mortal_key m order by m.batch limit 1)
+     and b.archived_at < clock_timestamp() - l.keep
+     and exists (select from taskledger.mortal_key m where m.batch = b.id)
+   order by b.id
+   limit 1;
+  if due.id is null then
+    return;
+  end if;
+  delete from taskledger.archived_key a
+   using taskledger.mortal_key m
+   where m.batch = due.id and a.hash = m.hash and a.batch = m.batch;
+  get diagnostics keys = row_count;
+  delete from taskledger.mortal_key m where m.batch = due.id;
+  perform taskledger_internal.record_act('archive.forget', forget_keys.actor, forget_keys.reason, json_build_object(
+    'kind', due.kind, 'keys', keys));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.forget_keys(actor text, reason text, OUT keys bigint) IS 'Forgets the archived keys of a batch whose time in key_life is over, and records it. Returns their number; null: none is due.';
+
 CREATE FUNCTION taskledger_internal.forget_tasks(kinds text[], biz_ids text[], tags text[], positions bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -6401,6 +6432,10 @@ begin
          set version = excluded.version, batch = case batch.state when 'discarded' then a.batch else excluded.batch end
        where a.rest = excluded.rest;
       get diagnostics known = row_count;
+      insert into taskledger.mortal_key (batch, hash)
+      select batch_id, taskledger_internal.key_hash(batch.kind, k.biz_id)
+        from unnest(batch.ids) k(biz_id)
+       where exists (select from taskledger.key_life l where l.kind = batch.kind);
       if known < cardinality(batch.ids) then
         raise exception 'taskledger: two keys of kind % have the same hash', batch.kind
           using errcode = 'unique_violation', hint = 'archive other kinds by name, and report this';
@@ -6638,6 +6673,28 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.set_archive(kind text, keep interval, is_forever boolean, actor text, reason text) IS 'Sets how long serve keeps the finished tasks of a kind; null and not is_forever: as long as those of others.';
+
+CREATE FUNCTION taskledger_internal.set_key_life(kind text, keep interval, actor text, reason text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform taskledger_internal.check_key(set_key_life.kind, 'x');
+  perform taskledger_internal.check_actor(set_key_life.actor);
+  if set_key_life.keep is null then
+    delete from taskledger.key_life l where l.kind = set_key_life.kind;
+  else
+    insert into taskledger.key_life as l (kind, keep, actor)
+    values (set_key_life.kind, set_key_life.keep, coalesce(nullif(set_key_life.actor, ''), session_user))
+        on conflict on constraint key_life_pkey do update
+       set keep = excluded.keep, actor = excluded.actor, updated_at = excluded.updated_at;
+  end if;
+  perform taskledger_internal.record_act('archive.keys', set_key_life.actor, set_key_life.reason, json_build_object(
+    'kind', set_key_life.kind, 'keep', coalesce(set_key_life.keep::text, 'forever')));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.set_key_life(kind text, keep interval, actor text, reason text) IS 'Sets how long the keys of a kind stay known that are archived from now on; null: forever.';
 
 CREATE FUNCTION taskledger_internal.set_poll_place(worker text, kind text, place json) RETURNS void
     LANGUAGE plpgsql
@@ -8222,6 +8279,25 @@ CREATE TABLE taskledger.illegal_event (
 
 COMMENT ON TABLE taskledger.illegal_event IS 'Events that are not allowed after the events before them: a role with INSERT on event wrote them. Their tasks are projected without them. `taskledger discard illegal` removes the rows once an operator has removed the cause.';
 
+CREATE TABLE taskledger.key_life (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    keep interval NOT NULL,
+    actor text NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT key_life_keep_check CHECK ((keep >= '00:00:00'::interval))
+);
+
+COMMENT ON TABLE taskledger.key_life IS 'How long the keys of archived tasks of a kind stay known, as set by operators. Keys of other kinds stay known forever.';
+
+CREATE VIEW taskledger.key_lives AS
+ SELECT l.kind,
+    l.keep,
+    l.actor,
+    l.updated_at
+   FROM taskledger.key_life l;
+
+COMMENT ON VIEW taskledger.key_lives IS 'The kinds whose archived keys are forgotten, and after which time. Keys of other kinds stay known forever.';
+
 CREATE TABLE taskledger.kind_limit (
     kind text NOT NULL COLLATE pg_catalog."C",
     max_waiting bigint NOT NULL,
@@ -8562,6 +8638,13 @@ CREATE VIEW taskledger.moments AS
   WHERE (((m.xmin)::text)::bigint = ((((m.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint);
 
 COMMENT ON VIEW taskledger.moments IS 'The rows of the table moment whose transaction IDs belong to this database.';
+
+CREATE TABLE taskledger.mortal_key (
+    batch integer NOT NULL,
+    hash uuid NOT NULL
+);
+
+COMMENT ON TABLE taskledger.mortal_key IS 'Internal: the archived keys that were removed while their kind had a limited time in key_life.';
 
 CREATE TABLE taskledger.mutex (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -9100,6 +9183,9 @@ ALTER TABLE ONLY taskledger.illegal_event
 ALTER TABLE ONLY taskledger.incarnation
     ADD CONSTRAINT incarnation_pkey PRIMARY KEY (one);
 
+ALTER TABLE ONLY taskledger.key_life
+    ADD CONSTRAINT key_life_pkey PRIMARY KEY (kind);
+
 ALTER TABLE ONLY taskledger.kind_limit
     ADD CONSTRAINT kind_limit_pkey PRIMARY KEY (kind);
 
@@ -9114,6 +9200,9 @@ ALTER TABLE ONLY taskledger.login
 
 ALTER TABLE ONLY taskledger.moment
     ADD CONSTRAINT moment_pkey PRIMARY KEY (at);
+
+ALTER TABLE ONLY taskledger.mortal_key
+    ADD CONSTRAINT mortal_key_pkey PRIMARY KEY (batch, hash);
 
 ALTER TABLE ONLY taskledger.mutex
     ADD CONSTRAINT mutex_pkey PRIMARY KEY (name);

@@ -17,7 +17,7 @@ import (
 type archiveFlags struct {
 	olderThan, hold, wait time.Duration
 	kinds                 []string
-	to, keep              string
+	to, keep, keepKeys    string
 	actor, reason         string
 }
 
@@ -37,7 +37,8 @@ it again. Several may run at once.
 A run waits for transactions that are older than itself, because they may have read a task before its end. Readers of
 the feed hold tasks that they have not read: subscribers and the relay for at most --hold longer.
 
-With --keep, the command archives nothing: it sets how long serve --archive-after keeps the tasks of a kind.`,
+With --keep and --keep-keys, the command archives nothing: it sets how long serve --archive-after keeps the tasks of a
+kind, and how long the keys of those that are archived from now on stay known. A forgotten key runs again.`,
 		Example: "  taskledger archive --older-than 90d --to /mnt/archive --reason 'retention policy 7'\n" +
 			"  taskledger archive --kind invoice.issue --keep 3650d",
 		Args: exactArgs(0),
@@ -46,7 +47,7 @@ With --keep, the command archives nothing: it sets how long serve --archive-afte
 				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				if f.keep != "" {
+				if f.isSetting() {
 					return keep(ctx, a, pool, f)
 				}
 				return archiveTasks(ctx, a, pool, f)
@@ -61,21 +62,26 @@ With --keep, the command archives nothing: it sets how long serve --archive-afte
 	addDuration(cmd.Flags(), &f.wait, "wait", "how long to wait for older transactions (default: 10m)")
 	cmd.Flags().StringVar(&f.keep, "keep", "",
 		"set how long serve keeps the tasks of --kind: a `duration`, forever, or default")
+	cmd.Flags().StringVar(&f.keepKeys, "keep-keys", "",
+		"set how long the archived keys of --kind stay known: a `duration`, or forever (default: forever)")
 	refuseZero(cmd.Flags(), "hold", "wait")
 	addActorFlag(cmd, &f.actor)
 	addReasonFlag(cmd, &f.reason)
 	return cmd
 }
 
+// isSetting reports whether the command sets how long something is kept.
+func (f archiveFlags) isSetting() bool { return f.keep != "" || f.keepKeys != "" }
+
 func (f archiveFlags) validate(cmd *cobra.Command) error {
-	if f.keep != "" {
+	if f.isSetting() {
 		for _, name := range []string{"older-than", "to", "hold", "wait"} {
 			if cmd.Flags().Changed(name) {
-				return usagef("--%s has no effect with --keep", name)
+				return usagef("--%s has no effect with --keep and --keep-keys", name)
 			}
 		}
 		if len(f.kinds) != 1 {
-			return usagef("--keep needs one --kind")
+			return usagef("--keep and --keep-keys need one --kind")
 		}
 		return nil
 	}
@@ -161,32 +167,57 @@ func archiveTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlag
 		for _, name := range report.Files {
 			fmt.Fprintf(w, "verified: %s\n", name)
 		}
+		if report.Forgotten > 0 {
+			fmt.Fprintf(w, "forgotten: %s keys\n", count(report.Forgotten))
+		}
 		if report.Held > 0 {
 			fmt.Fprintf(w, "held: %s tasks, by reader %s\n", count(report.Held), report.HeldBy)
 		}
 	})
 }
 
-// keep sets how long serve keeps the tasks of a kind.
+// keep sets how long serve keeps the tasks of a kind, and how long their keys stay known.
 func keep(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlags) error {
 	s := archiver.Setting{Kind: ledger.Kind(f.kinds[0]), Actor: actorOr(f.actor)}
+	var err error
 	switch f.keep {
+	case "":
 	case "forever":
 		s.IsForever = true
 	case "default":
 		s.IsDefault = true
 	default:
-		var err error
 		if s.Keep, err = parseDuration(f.keep); err != nil {
 			return usagef("--keep must be a duration, forever or default, got %q", f.keep)
 		}
 	}
-	if err := archiver.Set(ctx, pool, s, f.reason); err != nil {
-		return err
+	keys := time.Duration(-1)
+	if f.keepKeys != "" && f.keepKeys != "forever" {
+		if keys, err = parseDuration(f.keepKeys); err != nil || keys < 0 {
+			return usagef("--keep-keys must be a duration or forever, got %q", f.keepKeys)
+		}
+	}
+	if f.keep != "" {
+		if err := archiver.Set(ctx, pool, s, f.reason); err != nil {
+			return err
+		}
+	}
+	if f.keepKeys != "" {
+		if err := archiver.SetKeyLife(ctx, pool, s.Kind, keys, s.Actor, f.reason); err != nil {
+			return err
+		}
 	}
 	answer := struct {
 		Kind string `json:"kind"`
-		Keep string `json:"keep"`
-	}{f.kinds[0], f.keep}
-	return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "kind %s: %s\n", answer.Kind, answer.Keep) })
+		Keep string `json:"keep,omitempty"`
+		Keys string `json:"keep_keys,omitempty"`
+	}{f.kinds[0], f.keep, f.keepKeys}
+	return a.print(answer, func(w io.Writer) {
+		if answer.Keep != "" {
+			fmt.Fprintf(w, "kind %s: %s\n", answer.Kind, answer.Keep)
+		}
+		if answer.Keys != "" {
+			fmt.Fprintf(w, "keys of kind %s: %s\n", answer.Kind, answer.Keys)
+		}
+	})
 }

@@ -31,6 +31,8 @@ var (
 	removeSQL string
 	//go:embed sql/end.sql
 	endSQL string
+	//go:embed sql/forget.sql
+	forgetSQL string
 )
 
 const (
@@ -104,13 +106,14 @@ func (o Options) Validate() error {
 
 // Report is the result of a run so far.
 type Report struct {
-	Cutoff  time.Time `json:"cutoff"`  // tasks that have ended before are archived
-	Through time.Time `json:"through"` // of the last event that was read; zero: none
-	Tasks   int64     `json:"tasks"`   // removed
-	Events  int64     `json:"events"`  // removed with them
-	Files   []string  `json:"files"`   // in which they are
-	Held    int64     `json:"held"`    // tasks that readers of the feed hold
-	HeldBy  string    `json:"held_by,omitempty"`
+	Cutoff    time.Time `json:"cutoff"`  // tasks that have ended before are archived
+	Through   time.Time `json:"through"` // of the last event that was read; zero: none
+	Tasks     int64     `json:"tasks"`   // removed
+	Events    int64     `json:"events"`  // removed with them
+	Files     []string  `json:"files"`   // in which they are
+	Held      int64     `json:"held"`    // tasks that readers of the feed hold
+	HeldBy    string    `json:"held_by,omitempty"`
+	Forgotten int64     `json:"forgotten,omitempty"` // keys whose time was over, see [SetKeyLife]
 	// HeldSince is the earliest end of the tasks that readers hold.
 	HeldSince time.Time `json:"held_since,omitzero"`
 }
@@ -159,6 +162,9 @@ func Run(ctx context.Context, db *pgxpool.Pool, o Options) (Report, error) {
 	err := r.wait(ctx)
 	if err == nil {
 		err = r.archive(ctx)
+	}
+	if err == nil {
+		err = r.forget(ctx)
 	}
 	if err == nil {
 		err = r.end(ctx)
@@ -215,6 +221,19 @@ func (r *run) archive(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// forget forgets the keys whose time is over, a batch in a transaction.
+func (r *run) forget(ctx context.Context) error {
+	for {
+		var keys *int64
+		args := []any{pgquery.Optional(r.o.Actor), pgquery.Optional(r.o.Reason)}
+		if _, err := pgquery.Row(ctx, r.db, forgetSQL, args, &keys); err != nil || keys == nil {
+			return err
+		}
+		fault.Point(fault.ArchiveForgotten)
+		r.report.Forgotten += *keys
+	}
 }
 
 // end records the end of the run, for [ReadState].

@@ -17,6 +17,8 @@ import (
 var (
 	//go:embed sql/setting_set.sql
 	settingSetSQL string
+	//go:embed sql/key_life_set.sql
+	keyLifeSetSQL string
 	//go:embed sql/setting_list.sql
 	settingListSQL string
 )
@@ -69,4 +71,24 @@ func Settings(ctx context.Context, db ledger.DB) ([]Setting, error) {
 		return s, err
 	})
 	return all, pgerr.Explain("read how long tasks are kept", err)
+}
+
+// SetKeyLife sets how long the keys of tasks of a kind stay known that are archived from now on, and records it with an
+// actor and a reason. A key that is forgotten is a new one: if it is enqueued again, its task runs, from version 1 on.
+// keep is at least 0; negative: forever. It commits.
+//
+// Errors: as [Set].
+func SetKeyLife(ctx context.Context, db ledger.DB, k ledger.Kind, keep time.Duration, actor, reason string) error {
+	if err := k.Validate(); err != nil {
+		return fmt.Errorf("archive: %w", err)
+	}
+	if err := operation.CheckReason(reason); err != nil {
+		return err
+	}
+	var micros any
+	if keep >= 0 {
+		micros = keep.Microseconds()
+	}
+	_, err := db.Exec(ctx, keyLifeSetSQL, string(k), micros, pgquery.Optional(actor), pgquery.Optional(reason))
+	return pgerr.Explain("set how long archived keys are kept", err)
 }

@@ -37,6 +37,8 @@ var tables = map[string]string{
 	"archive_gap":        "ledger",
 	"archive_run":        "ledger",
 	"archive_setting":    "ledger",
+	"key_life":           "ledger",
+	"mortal_key":         "ledger",
 
 	"erasure": "ledger",
 

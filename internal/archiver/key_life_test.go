@@ -1,0 +1,84 @@
+package archiver_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// Keys are forgotten for kinds with a limited time alone, and only those that were archived since that choice. A key
+// that was archived again counts from then on.
+func TestKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	db := f.As("archiver")
+	f.finish("before")
+	f.archive()
+	if err := archiver.SetKeyLife(t.Context(), db, kind, 0, "alice", "policy 8"); err != nil {
+		t.Fatal(err)
+	}
+	f.finish("1", "2", "again")
+	mail := ledger.Key{Kind: "mail.send", BizID: "1"}
+	ledgertest.Enqueue(t, f.DB, mail, `{}`)
+	ledgertest.Append(t, f.DB, mail, ledger.EventCancelled)
+	if r := f.archive(); r.Tasks != 4 || r.Forgotten != 3 {
+		t.Fatalf("%+v", r)
+	}
+	found, err := ledger.Archived(t.Context(), f.DB, key("before"), key("1"), key("2"), mail)
+	if err != nil || found[0] == nil || found[1] != nil || found[2] != nil || found[3] == nil {
+		t.Errorf("%v, %v", found, err)
+	}
+	e, err := ledger.Enqueue(t.Context(), f.DB, key("1"), nil, &ledger.EnqueueOptions{CheckArchive: true})
+	if err != nil || !e.New {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if n := claims(t, ledgertest.As(t, f.DB, "worker"), "1"); n != 1 {
+		t.Errorf("%d claims of a forgotten key", n)
+	}
+	f.want("records", f.text(`
+		select e.actor || ' ' || (e.data->>'reason') || ' ' || (e.data->>'action') || ' ' || (e.data->'detail'->>'kind')
+		  from taskledger.event e
+		 where e.kind = 'taskledger.operation' and e.version = 1
+		   and e.data->>'action' in ('archive.keys', 'archive.forget')
+		 order by e.position`), "alice policy 8 archive.keys coupon.send\nalice a test archive.forget coupon.send")
+
+	if err := archiver.SetKeyLife(t.Context(), db, kind, -1, "alice", "policy 9"); err != nil {
+		t.Fatal(err)
+	}
+	f.finish("3")
+	if r := f.archive(); r.Tasks != 1 || r.Forgotten != 0 {
+		t.Errorf("%+v", r)
+	}
+	ledgertest.Check(t, f.DB)
+	if err := archiver.SetKeyLife(t.Context(), f.As("producer"), kind, 0, "", ""); err == nil {
+		t.Error("a producer has set it")
+	}
+	var invalid *ledger.InvalidError
+	if err := archiver.SetKeyLife(t.Context(), db, "not a kind", 0, "", ""); !errors.As(err, &invalid) {
+		t.Errorf("an invalid kind: %v", err)
+	}
+}
+
+// A run that is killed while it forgets keys is continued by the next.
+func TestKilledWhileKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	db := f.As("archiver")
+	for _, k := range []ledger.Kind{"a.kind", "b.kind"} {
+		if err := archiver.SetKeyLife(t.Context(), db, k, 0, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		ledgertest.Enqueue(t, f.DB, ledger.Key{Kind: k, BizID: "1"}, `{}`)
+		ledgertest.Append(t, f.DB, ledger.Key{Kind: k, BizID: "1"}, ledger.EventCancelled)
+	}
+	f.project()
+	f.SpawnAs("archiver", "archive", fault.ArchiveForgotten).AwaitKilled(t)
+	f.want("keys", f.text(`select count(*)::text from taskledger.archived_key`), "1")
+	f.archive()
+	f.want("keys", f.text(`select count(*)::text from taskledger.archived_key`), "0")
+	f.want("list", f.text(`select count(*)::text from taskledger.mortal_key`), "0")
+}
