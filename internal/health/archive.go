@@ -19,6 +19,7 @@ func checkArchive(ctx context.Context, c Config, r *Report) error {
 			Name: ArchiveHeld, Threshold: t,
 			Text: fmt.Sprintf("reader %s holds finished tasks in the tables: %s, the oldest of %s", s.HeldBy,
 				printable.Count(s.Held), s.HeldSince.Format("2006-01-02")),
+			Cure: archiveCure(s.HeldBy),
 		})
 	}
 	since := s.UnfinishedSince
@@ -35,4 +36,15 @@ func checkArchive(ctx context.Context, c Config, r *Report) error {
 		})
 	}
 	return nil
+}
+
+// archiveCure returns the cure if a service holds tasks in the tables, and "" for other readers.
+func archiveCure(reader string) string {
+	switch reader {
+	case "seal":
+		return "tasks stay until they are sealed. Run: taskledger seal, or keep it up with serve --seal"
+	case "projector", "line":
+		return "start taskledger serve, or read its log"
+	}
+	return ""
 }

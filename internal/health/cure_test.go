@@ -49,6 +49,14 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		available(b, c)
 		c.Thresholds = map[health.Name]time.Duration{health.RelayLag: time.Millisecond}
 	}
+	held := func(by string) func(*bundle, *health.Config) {
+		return func(b *bundle, _ *health.Config) {
+			ledgertest.ExecAsOwner(b.t, b.db, `
+				insert into taskledger.archive_run (cutoff, top, seen, waits_for, ended_at, tasks, held, held_by,
+				                                    held_since)
+				select now(), 1, '1:1:', '{}', now(), 2, 3, '`+by+`', now() - interval '9 hours'`)
+		}
+	}
 	for _, c := range []struct {
 		name    string
 		relay   string // changes the lease of a relay or a dispatcher that works
@@ -95,6 +103,18 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		{
 			name: "a relay is late", arrange: late,
 			of: health.RelayLag, want: "relay relay-1 is catching up",
+		},
+		{
+			name: "the seal is late", arrange: held("seal"),
+			of: health.ArchiveHeld, want: "tasks stay until they are sealed",
+		},
+		{
+			name: "the projection is late", arrange: held("projector"),
+			of: health.ArchiveHeld, want: "start taskledger serve",
+		},
+		{
+			name: "a subscriber is late", arrange: held("subscriber/coupons"),
+			of: health.ArchiveHeld, want: "start the reader",
 		},
 		{
 			name: "no relay", relay: stopped, arrange: late,
