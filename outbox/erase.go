@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/relays"
@@ -102,5 +103,6 @@ func (s *session) deleteMessages(ctx context.Context, t erased) error {
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return fmt.Errorf("delete message %d: %w", seq, err)
 		}
+		fault.Point(fault.RelayErased)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -88,5 +89,27 @@ func TestMessagesOfAnErasedTaskAreDeleted(t *testing.T) {
 		if n := b.deleted(); n != 2 || b.state().LastSeq <= last {
 			t.Errorf("%d messages are deleted, want the 2 of the task", n)
 		}
+	}
+}
+
+// A relay that is killed between two messages of an erased task is followed by one that deletes the others.
+func TestKilledRelayDeletesTheOtherMessages(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	relay := b.relay()
+	k := ledger.Key{Kind: "mail.send", BizID: "1"}
+	ledgertest.Enqueue(t, b.pool, k, `{"to":"Ada 1."}`)
+	ledgertest.Append(t, b.pool, k, ledger.EventCancelled)
+	b.awaitPublished()
+	relay.end()
+	b.erase(k)
+	b.runKilled(fault.RelayErased, 1)
+	if n := b.deleted(); n != 1 {
+		t.Fatalf("the killed relay has deleted %d messages", n)
+	}
+	b.relay()
+	b.await("the deletion of both messages", func() bool { return b.deleted() == 2 })
+	if b.texts("Ada 1.") != 0 {
+		t.Error("a message contains the text")
 	}
 }

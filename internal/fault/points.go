@@ -4,6 +4,7 @@ package fault
 const (
 	RelayPage      = "relay.page"      // before a page is published
 	RelayPublished = "relay.published" // between a page's acknowledgements and its cursor row
+	RelayErased    = "relay.erased"    // a message of an erased task is deleted, others are not
 
 	ReplaySend      = "replay.send"      // before a message is sent
 	ReplayPublished = "replay.published" // after its acknowledgement
