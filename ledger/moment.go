@@ -135,18 +135,22 @@ func withinMicros(t time.Time) time.Time {
 	return t
 }
 
-// MomentOf returns the moment after an event. It returns [ErrUnknownPosition] if no event has this position.
-// For a standby see [MomentAt].
+// MomentOf returns the moment after an event. It returns [ErrUnknownPosition] if no event has this position. The moment
+// of an archived event is after those with positions up to its own. For a standby see [MomentAt].
 func MomentOf(ctx context.Context, db DB, p Position) (Moment, error) {
 	m := Moment{position: p}
 	var seen, bound, until *string
 	var seenTop, top, after *int64
-	var before, next Position
+	var before, next, archivedUntil Position
+	var present string
 	_, err := pgquery.Row(ctx, db, momentOfSQL, []any{int64(p)}, &seen, &seenTop, &bound, &until, &top, &after,
-		(*int64)(&before), (*int64)(&next))
+		(*int64)(&before), (*int64)(&next), (*int64)(&archivedUntil), &present)
 	switch {
 	case err != nil:
 		return Moment{}, pgerr.Explain(fmt.Sprintf("moment of position %d", p), err)
+	case seen == nil && p > 0 && p <= archivedUntil:
+		m.seen, m.seenBound, m.until, m.top, m.after = "3:3:", "3", present, p, p
+		return m, nil
 	case seen == nil:
 		return Moment{}, fmt.Errorf("%w: %d; the nearest events are at %s", ErrUnknownPosition, p,
 			nearest(before, next))

@@ -252,6 +252,10 @@ func TestRangeContainsArchivedEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wantEvents(read(ledger.Range{From: from}, nil), want[9:])
+	if from, err = ledger.MomentBefore(t.Context(), f.DB, want[4].Position); err != nil { // archived
+		t.Fatal(err)
+	}
+	f.wantEvents(read(ledger.Range{From: from}, nil), want[4:])
 }
 
 // The texts of an erased task do not come back from an old copy of the archive.
