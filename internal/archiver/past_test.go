@@ -276,3 +276,71 @@ func TestErasedTaskStaysErasedInOldCopies(t *testing.T) {
 		}
 	}
 }
+
+// While tasks are finished and archived at the same time, by transactions that commit out of order, each reader gets
+// each event once, and those of a task in order.
+func TestReadersRaceTheArchive(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const tasks = 60
+	f.finish("0")
+	place := t.TempDir()
+	f.archiveAll(place)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- func() error {
+			for i := 1; i < tasks; i += 2 {
+				late, err := f.DB.Begin(t.Context())
+				if err != nil {
+					return err
+				}
+				k := key(fmt.Sprint(i))
+				if _, err = ledger.Enqueue(t.Context(), late, k, nil, nil); err != nil {
+					return err
+				}
+				ledgertest.Enqueue(t, f.DB, key(fmt.Sprint(i+1)), `{}`)
+				ledgertest.Append(t, f.DB, key(fmt.Sprint(i+1)), ledger.EventStarted, ledger.EventSucceeded)
+				if err := late.Commit(t.Context()); err != nil {
+					return err
+				}
+				ledgertest.Append(t, f.DB, k, ledger.EventStarted, ledger.EventSucceeded)
+			}
+			return nil
+		}()
+	}()
+	first, other := f.open("first"), f.open("other")
+	for isEnded := false; !isEnded; {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatal(err)
+			}
+			isEnded = true
+		default:
+		}
+		first.read(3)
+		if len(first.got)%2 == 0 {
+			first.reopen("first")
+		}
+		f.project()
+		db := f.As("archiver")
+		o := archiver.Options{Files: archiver.In(db, archive.Directory(place), place), Hold: time.Nanosecond}
+		if _, err := archiver.Run(t.Context(), db, o); err != nil {
+			t.Fatal(err)
+		}
+		other.read(1)
+	}
+	third := f.open("begins")
+	for _, r := range []*reader{first, other, third} {
+		r.read(-1)
+		next := make(map[ledger.Key]ledger.Version)
+		for _, e := range withoutActs(r.got) {
+			if next[e.Key]++; e.Version != next[e.Key] {
+				t.Fatalf("%s came when version %d was next", e, next[e.Key])
+			}
+		}
+		if n := len(withoutActs(r.got)); n != 3*(tasks+1) || len(next) != tasks+1 {
+			t.Errorf("%d events of %d tasks, want %d of %d", n, len(next), 3*(tasks+1), tasks+1)
+		}
+	}
+}
