@@ -138,7 +138,7 @@
 // # Times
 //
 // A task that is due later, a retry and a deadline are rows of taskledger.timer, inserted by the statement that
-// appends the event. The database's clock decides, never a client's. Times have microseconds.
+// appends the event. The database's clock decides, never a client's. Times are precise to the microsecond.
 //
 // # Tables
 //

@@ -9,10 +9,10 @@
 // must not lose an event reads the ledger: [Subscribe], [ServeSubscriber], or read_feed in SQL.
 //
 // A subscriber may have [Tables] of its own, which are derived from the events and can be rebuilt. With them, or with
-// [Park], an event that its handler fails for is found by handling the events of its page one at a time. It stops the
+// [Park], if the handler fails for a page, its events are handled one at a time. The event that fails stops the
 // subscriber, or is parked with the later events of its task; status reports it, and taskledger retry parked or discard
 // parked continues. Tables of a higher version are built next to the tables in use and replace them when they have
-// caught up, as a rebuild by the command does; its verify lists the rows that differ.
+// caught up. The command's rebuild does the same; its verify lists the rows that differ.
 //
 // # Messages
 //
@@ -39,8 +39,8 @@
 //     reason. An event of a transaction that rolled back is never published.
 //   - The events of one task first appear in the order of their versions. The one exception is a parked event, for
 //     which later events of its task do not wait. There is no order between tasks.
-//   - An event is repeated on the stream, with the same ce-id, only after the stream has lost messages and after a
-//     rebase. Then a stretch is repeated in the same order.
+//   - An event is repeated on the stream, with the same ce-id, only after the stream has lost messages or after
+//     taskledger rebase. Then a stretch is repeated in the same order.
 //   - An event that cannot be published, because it exceeds a limit of the server or the stream, does not delay other
 //     events. taskledger retry parked publishes it later.
 //   - An open transaction delays no event of another transaction, see package internal/feed.

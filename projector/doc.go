@@ -7,6 +7,7 @@
 //	taskledger.task_count  tasks by kind and state, as running totals
 //	taskledger.kind_stats  events of each kind and minute, and histograms of waiting and running times
 //	taskledger.kind_hour   events of each kind and hour
+//	taskledger.task_tag    tasks by their tags
 //
 // [Runner] follows the ledger's feed and applies it page by page. [ReadTasks], [ReadCounts] and [ReadKindStats] read
 // the tables. [Verify] compares the tables with the events, and [RebuildTasks]

@@ -38,8 +38,8 @@
 // [KindConfig] sets, per kind, how many handlers run at a time (Slots: 8), how long one may take (Timeout: 15 min) and
 // the retry policy. When ctx is done, Run finishes the running handlers and gives the other tasks back.
 //
-// Test handlers with package workertest, on real servers. Package operator releases, buries, cancels and pauses tasks
-// from a program; "taskledger show tasks", "release" and "cancel" do so from a shell.
+// Test handlers with package workertest, on real servers. Release, Bury, Cancel and Reschedule of package ledger change
+// a task from a program; "taskledger release", "bury", "cancel" and "reschedule" do so from a shell.
 //
 // # Specification
 //
@@ -112,7 +112,7 @@
 //	  │                                     ├─▶ snoozed           dropped, as after failed
 //	  │                                     ├─▶ discarded         dropped
 //	  └── started is recorded once the      ├─▶ interrupted       dropped: any worker may begin it
-//	      handler has run for a second     ├─▶ fenced            the head is read again
+//	      handler has run for a second      ├─▶ fenced            the head is read again
 //	                                        └─▶ retried           the head is read again after a while
 //
 // Every event is appended by compare-and-set on the version that the attempt knows. So of any number of workers that
@@ -165,11 +165,11 @@
 // # What happens if the process ends
 //
 //   - before the handler or in it (crash points worker.ready, worker.claimed): the server rolls the transaction back.
-//     The dispatcher offers its tasks to others, which record the start first: 5 s after its last report, or when its
-//     lease has expired if the start was recorded; then the loss is counted. A task that has lost MaxLost workers (5)
-//     in a row is buried, since it seems to kill them. (A loss in the first second of a first attempt is not counted.)
-//     All other tasks that ran in the process count as lost as well. To keep them from being buried with the culprit,
-//     tasks with two losses left before burial run one at a time.
+//     The dispatcher offers its tasks to others, which record the start first: 5 s after its last report, or, if the
+//     start was recorded, when its lease has expired. A loss counts only if the start was recorded. A task that has
+//     lost MaxLost workers (5) in a row is buried, since it seems to kill them. All other tasks that ran in the process
+//     count as lost as well. To keep them from being buried with the culprit, tasks with two losses left before burial
+//     run one at a time.
 //   - between handler and commit (worker.handler): the same.
 //   - after the commit (worker.committed): nothing is left to do. The dispatcher reads the outcome in the ledger.
 //
@@ -241,7 +241,7 @@
 // # Tables
 //
 // This package appends events through package ledger. It writes taskledger.lease, one row for each process.
-// ARCHITECTURE.md lists the writers and readers of all tables, and the places for a new overload policy.
+// ARCHITECTURE.md lists the writers and readers of all tables.
 //
 // # Stopping
 //
