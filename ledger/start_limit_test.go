@@ -171,6 +171,9 @@ func TestRemoveOldPermits(t *testing.T) {
 	for i := 30; i < 35; i++ {
 		mustAppend(t, db, i, 1, ledger.EventStarted)
 	}
+	if n := count(t, db, "select count(*) from taskledger.permit"); n != 5 {
+		t.Errorf("%d rows of 5 slots after 35 starts", n)
+	}
 	limitConcurrency(t, db, 3)
 	const removeAll = "select taskledger_internal.remove_permits(4)"
 	for count(t, db, removeAll) > 0 {

@@ -4542,6 +4542,18 @@ CREATE FUNCTION taskledger_internal.keep_permit(name text, value text, kind text
     AS $$
 #variable_conflict use_variable
 begin
+  if value = '' then
+    update taskledger.permit q
+       set n = q.n + 1, taken_at = default, version = version, attempt = attempt
+      from (
+        select p.slot, p.n
+          from taskledger_internal.newest_permits(name, value) p
+         where p.kind = kind and p.biz_id = biz_id and p.attempt = before
+           and taskledger_internal.args_version(kind, biz_id) <= p.version
+         limit 1) held
+     where q.name = name and q.value = value and q.slot = held.slot and q.n = held.n;
+    return found;
+  end if;
   insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
   select name, value, p.slot, p.n + 1, kind, biz_id, version, attempt
     from taskledger_internal.newest_permits(name, value) p
@@ -5478,7 +5490,7 @@ CREATE TABLE taskledger.permit (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_cost_delay='0');
 
-COMMENT ON TABLE taskledger.permit IS 'Internal: who has held which slot of a limit. The row with the highest n of each slot counts. name and value: of the limit; value is empty if the limit has one count. kind, biz_id and attempt: of the holder, null if there has been none.';
+COMMENT ON TABLE taskledger.permit IS 'Internal: who holds which slot of a limit, or held it last. The row with the highest n of each slot counts. name and value: of the limit; value is empty if the limit has one count. kind, biz_id and attempt: of the holder, null if there has been none.';
 
 CREATE FUNCTION taskledger_internal.newest_permits(name text, value text) RETURNS TABLE(slot integer, n bigint, kind text, biz_id text, version integer, attempt integer)
     LANGUAGE sql STABLE
@@ -7222,10 +7234,17 @@ begin
     if is_repeatable then
       perform taskledger_internal.check_limits_are_current();
     end if;
-    insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
-    select name, value, place_slot, place_n + 1, kind, biz_id, version, attempt
-     where coalesce((select l.max_running from taskledger.start_limit l where l.name = name), most) = most
-        on conflict on constraint permit_pkey do nothing;
+    if value = '' then
+      update taskledger.permit p
+         set n = p.n + 1, taken_at = default, kind = kind, biz_id = biz_id, version = version, attempt = attempt
+       where p.name = name and p.value = value and p.slot = place_slot and p.n = place_n
+         and coalesce((select l.max_running from taskledger.start_limit l where l.name = name), most) = most;
+    else
+      insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+      select name, value, place_slot, place_n + 1, kind, biz_id, version, attempt
+       where coalesce((select l.max_running from taskledger.start_limit l where l.name = name), most) = most
+          on conflict on constraint permit_pkey do nothing;
+    end if;
     if found then
       perform set_config('taskledger.slots', name || chr(31) || value || chr(31) || hand || chr(31)
                                              || found_slots::text, false);
@@ -7284,9 +7303,12 @@ declare
   is_hinted constant boolean := coalesce(hint[1] = name and hint[2] = value, false);
   hand integer := case when is_hinted then hint[3]::integer else (random() * 10000)::integer end;
   low bigint := coalesce(case when is_hinted then hint[5]::bigint end, 0);
+  own integer[] := coalesce(case when is_hinted then hint[6]::integer[] end, '{}');
+  is_own boolean := own <> '{}';
   slots integer := most;
   looked integer := 0;
   chunk integer;
+  candidates integer[];
   added integer[];
   free record;
 begin
@@ -7295,30 +7317,37 @@ begin
       select p.slot from taskledger.permit p where p.name = name and p.value = value order by p.slot desc limit 1));
   end if;
   while rest <> '{}' and looked < slots loop
-    chunk := least(greatest(16, 2 * cardinality(rest)), slots - looked);
-    select coalesce(array_agg(l.slot), '{}') as slots, array_agg(l.n) as ns, max(l.place) as place,
+    if is_own then
+      candidates := own[:2 * cardinality(rest)];
+    else
+      chunk := least(greatest(16, 2 * cardinality(rest)), slots - looked);
+      candidates := array(select (hand + g) % slots + 1 from generate_series(0, chunk - 1) g);
+    end if;
+    select coalesce(array_agg(l.slot), '{}') as slots, array_agg(l.n) as ns, array_agg(l.ctid) as rows,
+           max(l.place) as place,
            (2 * avg(l.n) - max(l.n))::bigint - 16 as low
       into free
       from (
-        select f.slot, f.n, s.place
-          from (select g as place, (hand + g) % slots + 1 as slot from generate_series(0, chunk - 1) g) s
+        select f.slot, f.n, f.ctid, s.place
+          from unnest(candidates) with ordinality s(slot, place)
          cross join lateral (
-          (select q.ctid, q.kind, q.biz_id, q.version, q.attempt
+          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt
              from taskledger.permit q
             where q.name = name and q.value = value and q.slot = s.slot and q.n >= low
             order by q.n desc
             limit 1)
             union all
-          (select q.ctid, q.kind, q.biz_id, q.version, q.attempt
+          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt
              from taskledger.permit q
             where q.name = name and q.value = value and q.slot = s.slot and q.n < low
             order by q.n desc
             limit 1)
             limit 1) newest
          cross join lateral (
-           select f.slot, f.n
+           select f.slot, f.n, f.ctid
              from taskledger.permit f
-            where f.ctid = newest.ctid
+            where f.ctid = newest.ctid and f.n = newest.n -- else another start has taken it
+              and f.slot <= most
               and not exists (
                 select
                   from (
@@ -7333,16 +7362,28 @@ begin
               for update skip locked) f
          limit cardinality(rest)) l;
     -- The snapshot of this statement is newer than the locks: see take_permit.
-    with added as (
-      insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
-      select name, value, l.slot, l.n + 1, kinds[rest[l.i]], biz_ids[rest[l.i]], versions[rest[l.i]],
-             attempts[rest[l.i]]
-        from unnest(free.slots, free.ns) with ordinality l(slot, n, i)
-       where most = (select l.max_running from taskledger.start_limit l where l.name = name)
-          on conflict on constraint permit_pkey do nothing
-      returning slot
-    )
-    select coalesce(array_agg(a.slot), '{}') into added from added a;
+    if value = '' then
+      with added as (
+        update taskledger.permit p
+           set n = p.n + 1, taken_at = default, kind = kinds[rest[l.i]], biz_id = biz_ids[rest[l.i]],
+               version = versions[rest[l.i]], attempt = attempts[rest[l.i]]
+          from unnest(free.rows) with ordinality l(place, i)
+         where p.ctid = l.place and most = (select l.max_running from taskledger.start_limit l where l.name = name)
+        returning p.slot
+      )
+      select coalesce(array_agg(a.slot), '{}') into added from added a;
+    else
+      with added as (
+        insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
+        select name, value, l.slot, l.n + 1, kinds[rest[l.i]], biz_ids[rest[l.i]], versions[rest[l.i]],
+               attempts[rest[l.i]]
+          from unnest(free.slots, free.ns) with ordinality l(slot, n, i)
+         where most = (select l.max_running from taskledger.start_limit l where l.name = name)
+            on conflict on constraint permit_pkey do nothing
+        returning slot
+      )
+      select coalesce(array_agg(a.slot), '{}') into added from added a;
+    end if;
     if cardinality(added) < cardinality(free.slots) then -- other starts were faster, or the limit was changed
       return array(
         select r.start
@@ -7351,12 +7392,20 @@ begin
     end if;
     rest := rest[cardinality(added) + 1:];
     low := coalesce(free.low, low);
-    chunk := case when rest = '{}' then free.place + 1 else chunk end;
-    hand := (hand + chunk) % slots;
-    looked := looked + chunk;
+    if is_own then
+      own := own[cardinality(candidates) + 1:] || candidates;
+    else
+      chunk := case when rest = '{}' then free.place else chunk end;
+      hand := (hand + chunk) % slots;
+      looked := looked + chunk;
+    end if;
+    own := array(
+      select o.slot from unnest(own) with ordinality o(slot, i) where o.slot <> all (added) order by o.i) || added;
+    is_own := false;
   end loop;
+  own := own[greatest(1, cardinality(own) - least(most, 1000) + 1):];
   perform set_config('taskledger.slots', name || chr(31) || value || chr(31) || hand || chr(31) || '{}'
-                                         || chr(31) || low, false);
+                                         || chr(31) || low || chr(31) || own::text, false);
   return rest;
 end
 $$;
