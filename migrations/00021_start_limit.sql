@@ -18,11 +18,11 @@
 -- Concurrency: a start takes a permit, which is one of the slots 1 to max_running. Only a slot's newest row counts,
 -- which has the highest n. Its attempt holds the slot while it is running and its task's last attempt; an
 -- ended attempt stays ended. A start locks the newest row of a free slot and skips rows that others have locked, so
--- starts do not wait for each other. If the limit has one count, the start then replaces n by n + 1 in that row. A start
--- that was suspended for hours finds another n in the row, and skips it.
+-- starts do not wait for each other. If the limit has one count, the start then replaces n by n + 1 in that row. A
+-- start that was suspended for hours finds another n in the row, and skips it.
 -- The start of a value inserts a row n + 1. Such rows are removed oldest first, and never while a start has locked
--- them. So a start that was suspended for hours cannot insert a row n + 1 that existed before: either it no longer finds
--- row n, or row n + 1 still exists.
+-- them. So a start that was suspended for hours cannot insert a row n + 1 that existed before: it no longer finds
+-- row n, or n + 1 still exists.
 --
 -- Rate: a limit has burst tokens, each of which may be used once in a window of period * burst / rate. So any window
 -- contains at most burst starts and, as burst divides rate, any period at most rate starts. The tokens form a ring: row
@@ -807,8 +807,8 @@ comment on function taskledger_internal.take_tokens(text, text, boolean, integer
 -- their slots are probably among these. Otherwise it would take slots that other workers' statements have freed for
 -- their own starts.
 --
--- An index search reads all of a slot's rows on a page, however few it needs. So it begins with rows whose n is at least
--- the n of most slots that the session has seen. Indexes: primary keys, event_run.
+-- An index search reads all of a slot's rows on a page, however few it needs. So it begins with rows whose n is at
+-- least the n of most slots that the session has seen. Indexes: primary keys, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.take_permits_at_once(
   name text, value text, is_per boolean, most integer, kinds text[], biz_ids text[], versions integer[],
