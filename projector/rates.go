@@ -19,8 +19,6 @@ var (
 	ratesSQL string
 	//go:embed sql/rates_hours.sql
 	ratesHoursSQL string
-	//go:embed sql/rates_kinds.sql
-	ratesKindsSQL string
 )
 
 // ReadRates returns the statistics of each of some kinds from one time to another, in steps of whole minutes, sorted by
@@ -56,33 +54,4 @@ func ReadRates(
 		return s, err
 	})
 	return all, pgerr.Explain("read rates", err)
-}
-
-// ReadFailures returns the failed attempts of each of some kinds by hour, from one whole hour to another, by the
-// beginning of the hour in UTC. Hours without any are left out. The cost grows with the number of kinds and hours, not
-// of tasks. It never commits.
-//
-// Errors: [ledger.ErrNotMigrated].
-func ReadFailures(
-	ctx context.Context, db ledger.DB, from, to time.Time, kinds ...ledger.Kind,
-) (map[ledger.Kind]map[time.Time]int64, error) {
-	rows, err := db.Query(ctx, ratesKindsSQL, pgquery.Time(from), pgquery.Time(to), pgarray.Of(kinds...))
-	if err != nil {
-		return nil, pgerr.Explain("read failed attempts", err)
-	}
-	defer rows.Close()
-	all := make(map[ledger.Kind]map[time.Time]int64)
-	for rows.Next() {
-		var kind ledger.Kind
-		var hour time.Time
-		var failed int64
-		if err := rows.Scan((*string)(&kind), pgquery.Micros(&hour), &failed); err != nil {
-			return nil, pgerr.Explain("read failed attempts", err)
-		}
-		if all[kind] == nil {
-			all[kind] = make(map[time.Time]int64)
-		}
-		all[kind][hour] = failed
-	}
-	return all, pgerr.Explain("read failed attempts", rows.Err())
 }

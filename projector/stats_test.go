@@ -60,9 +60,12 @@ func TestKindStats(t *testing.T) {
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("statistics (-want +have):\n%s", diff)
 	}
-	failed, err := projector.ReadFailures(t.Context(), pool, from.Add(-time.Hour), from.Add(time.Hour), "a", "none")
-	if diff := cmp.Diff(map[ledger.Kind]map[time.Time]int64{"a": {from: 2}}, failed); err != nil || diff != "" {
-		t.Errorf("failed attempts by hour: %v (-want +have):\n%s", err, diff)
+	before, after := from.Add(-time.Hour), from.Add(time.Hour)
+	hours, err := projector.ReadRates(t.Context(), pool, before, after, time.Hour, "a", "none")
+	hour := projector.KindStats{Kind: "a", Minute: from, Enqueued: 7, Started: 8, Succeeded: 1, Failed: 2, Dead: 1,
+		Cancelled: 1}
+	if diff := cmp.Diff([]projector.KindStats{hour}, hours); err != nil || diff != "" {
+		t.Errorf("statistics by hour: %v (-want +have):\n%s", err, diff)
 	}
 	check(t, pool)
 	rebuildTasks(t, pool)

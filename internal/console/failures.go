@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -89,12 +90,7 @@ func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) er
 	if err := h.addRetrying(ctx, v, d, isFirst, since); err != nil {
 		return err
 	}
-	var kinds []ledger.Kind
-	for _, g := range d.Groups {
-		kinds = append(kinds, g.Kind)
-	}
-	slices.Sort(kinds)
-	failed, err := projector.ReadFailures(ctx, h.config.DB, since, hour.Add(time.Hour), slices.Compact(kinds)...)
+	failed, err := h.readFailed(ctx, d.Groups, since, hour.Add(time.Hour))
 	if err != nil {
 		return err
 	}
@@ -109,6 +105,23 @@ func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) er
 		return cmp.Compare(b.Dead+b.Retrying, a.Dead+a.Retrying)
 	})
 	return nil
+}
+
+// readFailed returns the failed attempts of the kinds of groups, by the beginning of each whole hour.
+func (h *Handler) readFailed(ctx context.Context, groups []*failureGroup, from, to time.Time) (
+	failed map[ledger.Kind]map[time.Time]int64, err error) {
+	failed = map[ledger.Kind]map[time.Time]int64{}
+	for _, g := range groups {
+		failed[g.Kind] = map[time.Time]int64{}
+	}
+	if len(failed) == 0 {
+		return failed, nil
+	}
+	rates, err := projector.ReadRates(ctx, h.config.DB, from, to, time.Hour, slices.Sorted(maps.Keys(failed))...)
+	for _, r := range rates {
+		failed[r.Kind][r.Minute] = r.Failed
+	}
+	return failed, err
 }
 
 // findDead returns a page of the groups of dead tasks that the caller may read, and the last one if others follow.
