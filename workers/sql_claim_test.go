@@ -106,7 +106,7 @@ func (b *bundle) list() {
 		         json_build_object('snapshot', e.seen, 'top', e.top, 'bound', e.bound)))
 		  from (select pg_current_snapshot() as seen, pg_current_xact_id() as bound,
 		               pg_sequence_last_value('taskledger.event_position_seq'::regclass) as top) e`)
-	ledgertest.ExecAsOwner(b.T, b.DB, "vacuum analyze")
+	ledgertest.ExecAsOwner(b.T, b.DB, "vacuum analyze taskledger.event, taskledger.task, taskledger.cursor")
 }
 
 // noteMoment records the visible events, as a feed does about every second.
