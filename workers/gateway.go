@@ -65,7 +65,8 @@ func newGateway(c remote.Config) (*gateway, error) {
 }
 
 func poolConfig(c remote.Config, name string) Config {
-	return Config{DB: c.DB, NATS: c.NATS, Name: name, LeaseTTL: c.Term, Logger: c.Logger}
+	return Config{DB: c.DB, NATS: c.NATS, Name: name, LeaseTTL: c.Term,
+		StopTimeout: c.StopTimeout, Logger: c.Logger}
 }
 
 // Drain begins no further task, and ends the waits of all callers with [ErrStopping]. It returns when no task is at

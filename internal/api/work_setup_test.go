@@ -32,6 +32,9 @@ type workServer struct {
 // term is the time after which a worker that does not report is lost. Tests wait for it.
 const term = time.Second
 
+// stopTimeout is how long a process that ends waits for attempts. Tests wait for it.
+const stopTimeout = 3 * time.Second
+
 // serveWork starts an API, a dispatcher and a NATS server on a database of its own.
 func serveWork(t testing.TB, term time.Duration) *workServer {
 	t.Helper()
@@ -61,7 +64,8 @@ func serveMoreWork(t testing.TB, db *pgxpool.Pool, nats string, term time.Durati
 	}
 	t.Cleanup(nc.Close)
 	log := slog.New(slog.NewTextHandler(logWriter{t}, nil))
-	work, err := remote.New(remote.Config{DB: widerPool(t, db, 8), NATS: nc, Term: term, Logger: log})
+	work, err := remote.New(remote.Config{DB: widerPool(t, db, 8), NATS: nc, Term: term, StopTimeout: stopTimeout,
+		Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,6 +45,8 @@ type Config struct {
 	// Term is how long a task stays with a worker that does not report. It is also the duration of the leases. Default:
 	// 30 s.
 	Term time.Duration
+	// StopTimeout is how long Drain waits for attempts, see workers.Config.StopTimeout. Default: 10 s.
+	StopTimeout time.Duration
 	// Logger receives warnings and errors. Default: [slog.Default].
 	Logger *slog.Logger
 }
