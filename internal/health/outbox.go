@@ -126,7 +126,7 @@ func (r *Report) addStream(c Config, s relays.Status) {
 	for _, name := range s.Stream.Behind {
 		r.add(Condition{
 			Name: ReplicaBehind, About: name,
-			Text: fmt.Sprintf("server %s is missing part of stream %s", printable.Text(name), stream.Name),
+			Text: fmt.Sprintf("server %s is missing part of stream %s", printable.Text(name), c.streamName()),
 		})
 	}
 	for _, name := range s.Stream.Late {
