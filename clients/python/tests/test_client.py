@@ -22,6 +22,20 @@ class TestClient(Case):
         with self.assertRaisesRegex(taskledger.OtherArgs, "^the task .* exists with other args"):
             self.client.enqueue(self.kind, "a/b:ä", 22)
 
+    def test_close(self) -> None:
+        async def enqueue() -> bool:
+            async with taskledger.AsyncClient(URL, TOKEN) as other:
+                task = await other.enqueue(self.kind, "b")
+            self.assertEqual(other._client._api._idle, [])
+            return task.is_new
+        with taskledger.Client(URL, TOKEN) as client:
+            client.enqueue(self.kind, "a")
+            (used,) = client._api._idle
+        self.assertIsNone(used._connection)
+        self.assertFalse(client.enqueue(self.kind, "a").is_new)
+        client.close()
+        self.assertTrue(asyncio.run(enqueue()))
+
     def test_wait_for_what_fails(self) -> None:
         worker = self.worker()
 

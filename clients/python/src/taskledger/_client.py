@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 from urllib.parse import quote, urlencode
 
 from . import _telemetry
@@ -49,10 +49,26 @@ class Event:
 
 
 class Client:
-    """Calls of the HTTP API in threads. Safe for concurrent use. tls is the context of an https address."""
+    """Calls of the HTTP API in threads. Safe for concurrent use. tls is the context of an https address.
+
+    As a context manager, it closes its connections at the end.
+    """
 
     def __init__(self, url: str, token: str | None = None, *, tls: ssl.SSLContext | None = None) -> None:
         self._api = Api(url, token, tls=tls)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that no call uses. A later call opens a new one."""
+        with self._api._lock:
+            idle, self._api._idle = self._api._idle, []
+        for exchange in idle:
+            exchange.close()
 
     def enqueue(self, kind: str, biz_id: str, args: Any = None, *, timeout: float | None = 30.0,
                 **options: Unpack[Options]) -> Enqueued:
@@ -160,6 +176,15 @@ class AsyncClient:
 
     def __init__(self, url: str, token: str | None = None, *, tls: ssl.SSLContext | None = None) -> None:
         self._client = Client(url, token, tls=tls)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
 
     async def enqueue(self, kind: str, biz_id: str, args: Any = None, *, timeout: float | None = 30.0,
                       **options: Unpack[Options]) -> Enqueued:
