@@ -51,6 +51,7 @@ func newTroubleCounts(all []trouble) (n troubleCounts) {
 			n.Critical++
 		case warning:
 			n.Warning++
+		case note, paused, fine:
 		}
 	}
 	return n
