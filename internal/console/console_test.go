@@ -330,7 +330,13 @@ func TestGroupsAndKinds(t *testing.T) {
 	}
 	b.want(b.post("/kind", form), http.StatusOK, "by ada-admin: it is up", "Resume…", "coupon.send is paused.")
 	b.want(b.get("/"), http.StatusOK, "coupon.send is paused by ada-admin: it is up", `data-key="kind coupon.send"`,
-		"Resume…", `name="to" value="overview"`)
+		"Resume…", `name="to" value="overview"`, `<div class="acts calm">`, `<p class="by">Paused by ada-admin <time`)
+	for _, path := range []string{"/", "/kinds", "/kind?name=coupon.send"} {
+		if p := b.get(path); strings.Count(p.body, ": it is up") != 2 || // once in the form
+			strings.Contains(p.body, `class="main" name="act" value="resume"`) {
+			t.Errorf("%s urges to end a pause, or hides its reason:\n%s", path, p.content())
+		}
+	}
 	form.Set("to", "overview")
 	b.want(b.post("/kind", form), http.StatusOK, "<h1>Overview</h1>", "coupon.send is paused.")
 	form.Set("to", "kind")

@@ -78,6 +78,14 @@ const (
 	quickAge, quickTimes, quickLeast = 20 * time.Second, 100, 100
 )
 
+// Paused returns the pause of the kind, nil if it is not paused.
+func (k *kindNow) Paused() *pause {
+	if k.Pause == nil {
+		return nil
+	}
+	return &pause{k.Pause.Actor, k.Pause.Reason, k.Pause.Since}
+}
+
 // Oldest returns how long the oldest available task has waited, a dash if none waits for 30 s, see
 // [projector.ReadOldest].
 func (k *kindNow) Oldest(at time.Time) string {

@@ -35,7 +35,13 @@ func TestPausedScheduleOnTheOverview(t *testing.T) {
 	b.want(b.get("/schedules"), http.StatusOK, "Only an admin may pause, resume and run schedules")
 	admin := s.as(api.Admin)
 	p = admin.get("/")
-	admin.want(p, http.StatusOK, `data-key="schedule nightly"`, "Resume…")
+	admin.want(p, http.StatusOK, `data-key="schedule nightly"`, "Resume…", `<div class="acts calm">`)
+	for path, n := range map[string]int{"/": 2, "/schedules": 2} { // once in the form
+		if p := admin.get(path); strings.Count(p.body, "until the &lt;move&gt;") != n ||
+			strings.Contains(p.body, `class="main" name="act" value="resume"`) {
+			t.Errorf("%s urges to end a pause, or hides its reason:\n%s", path, p.content())
+		}
+	}
 	form := url.Values{"csrf": {token(t, p)}, "name": {"nightly"}, "act": {"resume"}, "reason": {"moved"},
 		"to": {"overview"}}
 	admin.want(admin.post("/schedule", form), http.StatusOK, "<h1>Overview</h1>", "nightly is resumed.")

@@ -51,6 +51,16 @@ func (s scheduleView) Misses(at time.Time) bool {
 	return s.Paused && !s.NextAt.IsZero() && s.NextAt.Before(at)
 }
 
+// Pause returns the pause of the schedule, nil if it is not paused.
+func (s scheduleView) Pause() *pause { return schedulePause(s.Status) }
+
+func schedulePause(s periodic.Status) *pause {
+	if !s.Paused {
+		return nil
+	}
+	return &pause{s.PausedBy, s.PauseReason, s.PausedAt}
+}
+
 // inWords returns a duration in one unit, if it is whole in it.
 func inWords(d time.Duration) string {
 	for _, unit := range []struct {

@@ -242,7 +242,8 @@ func TestQuickKindIsStuckSoon(t *testing.T) {
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.task
 		set updated_at = now() - interval '30 seconds', lingering = version where state = 'running'`)
 	b := s.as(api.Viewer)
-	b.want(b.get("/"), http.StatusOK, "2 tasks of label.print have run without news, the longest for 30 s, on w-1")
+	b.want(b.get("/"), http.StatusOK, "2 tasks of label.print have run without news, the longest for ",
+		", on w-1; 99 %")
 }
 
 // The pages of a task and of its kind name the concurrency limit for which tasks wait, and the command that changes it.

@@ -42,7 +42,7 @@ const (
 type subscriberView struct {
 	subscribers.Subscriber
 	State    *subscribers.State // nil: it keeps no tables and parks no events
-	Pause    *subscriberPause   // nil: it is not paused, or no recent record is found
+	Pause    *pause             // nil: it is not paused, or no recent record is found
 	Spark    spark              // of the lag
 	HasRate  bool
 	PerSec   float64 // events that it passes in a second
@@ -50,9 +50,9 @@ type subscriberView struct {
 	Distance float64 // events between it and the newest one, about
 }
 
-// subscriberPause is the record of a pause.
-type subscriberPause struct {
-	Actor, Reason string
+// pause is a pause of a kind, a schedule or a subscriber.
+type pause struct {
+	Actor, Reason string // "": none
 	At            time.Time
 }
 
@@ -193,38 +193,39 @@ func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view)
 			s.addHistory(points)
 		}
 	}
-	return h.addPauses(ctx, d.Items)
-}
-
-// addPauses adds the records of the pauses that last.
-func (h *Handler) addPauses(ctx context.Context, all []*subscriberView) error {
 	var names []string
-	for _, s := range all {
+	for _, s := range d.Items {
 		if s.IsPaused {
 			names = append(names, s.Name)
 		}
 	}
-	if names == nil {
-		return nil
+	pauses, err := h.readPauses(ctx, names)
+	for _, s := range d.Items {
+		s.Pause = pauses[s.Name]
+	}
+	return err
+}
+
+// readPauses returns the records of the pauses of paused subscribers, by name.
+func (h *Handler) readPauses(ctx context.Context, names []string) (map[string]*pause, error) {
+	if len(names) == 0 {
+		return nil, nil
 	}
 	rows, err := h.config.DB.Query(ctx, subscriberPausesSQL, names, int64(recordedPauses))
 	if err != nil {
-		return pgerr.Explain("read pauses of subscribers", err)
+		return nil, pgerr.Explain("read pauses of subscribers", err)
 	}
 	defer rows.Close()
+	all := map[string]*pause{}
 	for rows.Next() {
 		var name string
-		var p subscriberPause
+		var p pause
 		if err := rows.Scan(&name, &p.Actor, pgquery.Micros(&p.At), &p.Reason); err != nil {
-			return pgerr.Explain("read pauses of subscribers", err)
+			return nil, pgerr.Explain("read pauses of subscribers", err)
 		}
-		for _, s := range all {
-			if s.Name == name && s.IsPaused {
-				s.Pause = &p
-			}
-		}
+		all[name] = &p
 	}
-	return pgerr.Explain("read pauses of subscribers", rows.Err())
+	return all, pgerr.Explain("read pauses of subscribers", rows.Err())
 }
 
 // addHistory adds figures that are computed from the points of the last hour.

@@ -84,7 +84,7 @@ func TestPausedSubscriberOnTheOverview(t *testing.T) {
 	operator := ledgertest.As(t, s.db, "operator")
 	err := subscribers.Seek(t.Context(), operator, "mails", feed.After(0), "", "")
 	if err == nil {
-		err = subscribers.Pause(t.Context(), operator, "mails", true, "bob", "the mailer is down")
+		err = subscribers.Pause(t.Context(), operator, "mails", true, "bob", "the <mailer> is down")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -95,13 +95,17 @@ func TestPausedSubscriberOnTheOverview(t *testing.T) {
 	b := s.as(api.Viewer)
 	p := b.get("/")
 	b.want(p, http.StatusOK, `<span class="level warning">warning</span> Subscriber mails is 2h behind and is paused`,
-		">resume it: taskledger resume subscriber mails")
-	if strings.Contains(p.body, "Resume…") {
+		">Paused by bob <time", "</time>: the &lt;mailer&gt; is down</p>")
+	if strings.Contains(p.body, "Resume…") || strings.Contains(p.body, "resume it") {
 		t.Errorf("a viewer is offered to resume:\n%s", p.content())
 	}
 	admin := s.as(api.Admin)
 	p = admin.get("/")
-	admin.want(p, http.StatusOK, `data-key="condition subscriber_behind mails"`, "Resume…", `action="/subscriber"`)
+	admin.want(p, http.StatusOK, `data-key="condition subscriber_behind mails"`, "Resume…", `action="/subscriber"`,
+		`<div class="acts calm">`)
+	if n := strings.Count(p.body, "the &lt;mailer&gt; is down"); n != 2 || strings.Contains(p.body, `class="main"`) {
+		t.Errorf("the reason is %d times on the page, want also in the form, which urges nothing:\n%s", n, p.content())
+	}
 	form := url.Values{"csrf": {token(t, p)}, "name": {"mails"}, "reason": {"it is up"}, "act": {"resume"},
 		"to": {"overview"}}
 	admin.want(admin.post("/subscriber", form), http.StatusOK, "<h1>Overview</h1>", "mails is resumed.")

@@ -69,6 +69,7 @@ type trouble struct {
 	Kind       *kindNow // that the caller may pause or resume here; nil: none
 	Schedule   string   // that the caller may resume here; "": none
 	Subscriber string   // that the caller may resume here; "": none
+	Pause      *pause   // that the caller may end here; nil: none, or no record of it is found
 	failing    *kindNow // of whose tasks addErrors adds an error; nil: none
 }
 
@@ -97,6 +98,9 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			}
 			d.Troubles = append(d.Troubles, newTrouble(v.Base, c, report))
 		}
+	}
+	if err := h.addSubscriberPauses(ctx, d.Troubles); err != nil {
+		return err
 	}
 	var failing, stuck, growing, halted []*kindNow
 	for _, k := range kinds {
@@ -162,7 +166,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			text += fmt.Sprintf(" (%s waiting)", tasks(int(n)))
 		}
 		d.Troubles = append(d.Troubles, trouble{Level: paused, Text: text, Since: k.Pause.Since, Kind: k,
-			Links: []choice{{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
+			Pause: k.Paused(), Links: []choice{{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
 	if err := h.addPausedSchedules(ctx, v, d); err != nil {
 		return err
@@ -291,6 +295,32 @@ func (h *Handler) errorOf(ctx context.Context, k *kindNow) (string, error) {
 	return "", nil
 }
 
+// addSubscriberPauses adds the records of the pauses of subscribers. A pause with a reason is deliberate: its sentence
+// then advises nothing.
+func (h *Handler) addSubscriberPauses(ctx context.Context, all []trouble) error {
+	var names []string
+	for _, t := range all {
+		if t.Subscriber != "" {
+			names = append(names, t.Subscriber)
+		}
+	}
+	pauses, err := h.readPauses(ctx, names)
+	for i := range all {
+		t := &all[i]
+		if t.Pause = pauses[t.Subscriber]; t.Pause == nil {
+			continue
+		}
+		t.Since = t.Pause.At
+		if t.Pause.Reason != "" {
+			t.Cure = ""
+		}
+	}
+	return err
+}
+
+// IsDeliberate reports whether the trouble is a pause with a reason.
+func (t trouble) IsDeliberate() bool { return t.Pause != nil && t.Pause.Reason != "" }
+
 // addPausedSchedules adds the paused schedules among the first ones, the longest pause first.
 func (h *Handler) addPausedSchedules(ctx context.Context, v *view, d *overviewData) error {
 	all, err := periodic.ReadSchedules(ctx, h.config.DB, "", maxSchedules)
@@ -305,7 +335,8 @@ func (h *Handler) addPausedSchedules(ctx context.Context, v *view, d *overviewDa
 			text += ": " + s.PauseReason
 		}
 		d.Troubles = append(d.Troubles, trouble{Level: paused, Text: text, Since: s.PausedAt,
-			Schedule: s.Schedule.Name, Links: []choice{{Query: v.Base + "schedules", Text: "Show schedules"}}})
+			Schedule: s.Schedule.Name, Pause: schedulePause(s),
+			Links: []choice{{Query: v.Base + "schedules", Text: "Show schedules"}}})
 	}
 	return nil
 }
