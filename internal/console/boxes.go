@@ -1,6 +1,9 @@
 package console
 
-import "github.com/taskledger/taskledger/internal/health"
+import (
+	"github.com/taskledger/taskledger/internal/health"
+	"github.com/taskledger/taskledger/internal/reserved"
+)
 
 // service is a box on the page System. Its state is the worst of its conditions and checks.
 type service struct {
@@ -57,6 +60,15 @@ func (d *systemData) addBoxes() {
 			name = boxDatabase
 		}
 		add(name, c.level(), c.Name+": "+c.Text)
+	}
+	var waiting []unhandledKind
+	for _, u := range d.Unhandled {
+		if !u.IsDue && !reserved.IsKind(u.Kind) {
+			waiting = append(waiting, unhandledKind{Kind: u.Kind, Available: u.Waiting, Waited: waited(u)})
+		}
+	}
+	if text := unhandledText(waiting); text != "" {
+		add(boxWorkers, waiting[0].Level(), text)
 	}
 	if !d.Outbox.IsOff && (d.Outbox.Relay == nil || !d.Outbox.Relay.Alive) {
 		add(boxRelay, critical, "no relay is alive")

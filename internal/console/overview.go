@@ -43,8 +43,9 @@ type kindNow struct {
 	projector.KindStats
 	Tasks              stateCounts
 	OldestAt           time.Time
-	RunningAt          time.Time // the last event of the running task without news for the longest time
-	Workers            int64     // live
+	RunningAt          time.Time      // the last event of the running task without news for the longest time
+	Workers            int64          // live
+	Unhandled          *unhandledKind // nil: a live worker handles it, or no task needs one
 	Pause              *operator.PausedKind
 	Attempts, Failures [sparkSteps]float64
 	Last               projector.KindStats   // of the last step
@@ -150,7 +151,8 @@ func (k *kindNow) Trouble() string {
 	switch {
 	case k.Pause != nil:
 		return "paused"
-	case k.Workers == 0 && k.Tasks.Available() > 0:
+	case k.Unhandled != nil && compareLevels(k.Unhandled.Level(), k.failureLevel()) <= 0 &&
+		(k.Unhandled.Available > 0 || !k.IsStuck):
 		return "no worker"
 	case k.isFailing() && k.Healed() != "":
 		return "recovering"
@@ -191,6 +193,17 @@ func (k *kindNow) silence() time.Duration {
 	return least
 }
 
+// failureLevel returns how bad the troubles of the kind with workers are.
+func (k *kindNow) failureLevel() level {
+	switch {
+	case k.isFailing():
+		return k.level()
+	case k.IsStuck, k.IsGrowing:
+		return warning
+	}
+	return fine
+}
+
 // level returns how bad it is that the kind fails.
 func (k *kindNow) level() level {
 	switch {
@@ -209,18 +222,28 @@ func (k *kindNow) Mark() level {
 		return k.level()
 	case "paused":
 		return paused
+	case "no worker":
+		return k.Unhandled.Level()
 	}
 	return warning
 }
 
-// rank returns a number for the order of kinds by their trouble.
+// worst returns the level of the worst trouble of the kind.
+func (k *kindNow) worst() level {
+	all := []level{k.failureLevel()}
+	if k.Unhandled != nil {
+		all = append(all, k.Unhandled.Level())
+	}
+	if k.Pause != nil {
+		all = append(all, paused)
+	}
+	return slices.MinFunc(all, compareLevels)
+}
+
+// rank returns a number for the order of kinds whose troubles have the same level.
 func (k *kindNow) rank() int {
 	switch {
 	case k.Trouble() == "no worker":
-		return 5
-	case k.isFailing(), k.IsStuck, k.IsGrowing:
-		return 4
-	case k.Pause != nil:
 		return 3
 	case k.KindStats.Dead > 0:
 		return 2
@@ -359,8 +382,12 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 	if err := h.addResumptions(ctx, v.At, kinds); err != nil {
 		return nil, nil, nil, err
 	}
+	unhandled, err := h.findUnhandled(ctx, v, live)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	for k, one := range kinds {
-		one.Workers = live[k]
+		one.Workers, one.Unhandled = live[k], unhandled[k]
 		if reserved.IsKind(k) {
 			one.Workers = max(1, one.Workers) // serve handles them
 		}
@@ -525,7 +552,8 @@ func worst(kinds map[ledger.Kind]*kindNow) (shown []*kindNow, others int) {
 // byTrouble returns the kinds in order: those in trouble first, then those with the most attempts.
 func byTrouble(kinds map[ledger.Kind]*kindNow) []*kindNow {
 	return slices.SortedFunc(maps.Values(kinds), func(a, b *kindNow) int {
-		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(b.Failed, a.Failed),
+		return cmp.Or(compareLevels(a.worst(), b.worst()), cmp.Compare(b.rank(), a.rank()),
+			cmp.Compare(b.Failed, a.Failed),
 			cmp.Compare(b.Tasks.Dead(), a.Tasks.Dead()), cmp.Compare(b.Tasks.Available(), a.Tasks.Available()),
 			cmp.Compare(b.Succeeded, a.Succeeded), cmp.Compare(a.Kind, b.Kind))
 	})

@@ -102,6 +102,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 	if err := h.addSubscriberPauses(ctx, d.Troubles); err != nil {
 		return err
 	}
+	addUnhandled(v, d, kinds)
 	var failing, stuck, growing, halted []*kindNow
 	for _, k := range kinds {
 		if k.isFailing() {

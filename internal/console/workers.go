@@ -11,7 +11,6 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -90,38 +89,48 @@ func newWorkerView(w workers.Worker) workerView {
 type workersData struct {
 	*listData[workers.Worker]
 	Live, Lost, LostLong []workerView
-	LostElsewhere        int                 // lost workers that are not on this page
-	IsLater              bool                // this is not the first page
-	Unhandled            []ledger.StateCount // available tasks of kinds without a live worker
-	OtherUnhandled       int                 // kinds that are not among them
+	LostElsewhere        int  // lost workers that are not on this page
+	IsLater              bool // this is not the first page
+	Unhandled            []unhandledKinds
 }
+
+// unhandledKinds are kinds of one level, those with the most tasks first.
+type unhandledKinds struct{ all []unhandledKind }
+
+// Level returns the level of the kinds.
+func (u unhandledKinds) Level() level { return u.all[0].Level() }
+
+// First returns the kinds that the page names.
+func (u unhandledKinds) First() []unhandledKind { return u.all[:min(len(u.all), maxUnhandled)] }
+
+// Others returns the number of the other kinds.
+func (u unhandledKinds) Others() int { return len(u.all) - len(u.First()) }
 
 // maxUnhandled is the number of kinds without a worker that the page names.
 const maxUnhandled = 5
 
-// addUnhandled adds the kinds that have available tasks and no live worker, those with the most tasks first.
+// addUnhandled adds the kinds without a live worker, those for which the condition holds first.
 func (h *Handler) addUnhandled(ctx context.Context, v *view, d *workersData) error {
-	counts, err := h.pageCounts(ctx, v)
-	if err != nil {
-		return err
-	}
 	live, err := workers.ReadLiveCounts(ctx, h.config.DB)
 	if err != nil {
 		return err
 	}
-	for _, n := range counts {
-		if n.State == ledger.StateAvailable && n.Tasks > 0 && live[n.Kind] == 0 && !reserved.IsKind(n.Kind) {
-			d.Unhandled = append(d.Unhandled, n)
+	unhandled, err := h.findUnhandled(ctx, v, live)
+	var due, waiting unhandledKinds
+	for _, u := range unhandled {
+		if u.IsDue {
+			due.all = append(due.all, *u)
+		} else {
+			waiting.all = append(waiting.all, *u)
 		}
 	}
-	slices.SortFunc(d.Unhandled, func(a, b ledger.StateCount) int {
-		return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Kind, b.Kind))
-	})
-	if len(d.Unhandled) > maxUnhandled {
-		d.OtherUnhandled = len(d.Unhandled) - maxUnhandled
-		d.Unhandled = d.Unhandled[:maxUnhandled]
+	for _, all := range []unhandledKinds{due, waiting} {
+		if len(all.all) > 0 {
+			slices.SortFunc(all.all, compareUnhandled)
+			d.Unhandled = append(d.Unhandled, all)
+		}
 	}
-	return nil
+	return err
 }
 
 // showWorkers shows a page of the workers, the lost ones first, with the kinds that the caller may use.

@@ -35,7 +35,8 @@ func TestWorkersOnThePage(t *testing.T) {
 	b := s.as(api.Viewer)
 	p := b.get("/workers")
 	b.want(p, http.StatusOK, "w-1", "w-2",
-		`No live worker: <a href="/kind?name=mail.send"><bdi>mail.send</bdi></a> (<a href=`, ">1 waiting</a>). Start",
+		`No live worker: <a href="/kind?name=mail.send"><bdi>mail.send</bdi></a> (<a href=`, ">1 waiting</a>",
+		">Start the program that registers it.",
 		"</svg> 16/17</td>", `data-label="in flight"><a href="/tasks?state=running&amp;worker=w-1" `, ">13</a>",
 		`data-label="overdue">5<`, `data-label="a minute">123<`,
 		"v1.2.3", "&lt;script&gt;", "host-1, &lt;script&gt;</bdi>", `data-label="a minute">–<`)

@@ -34,8 +34,9 @@ func checkKinds(ctx context.Context, c Config, r *Report) error {
 	r.Unhandled = append(r.Unhandled, unhandled...)
 	var late []string
 	var since time.Time
-	for _, u := range r.Unhandled {
-		if c.Thresholds[KindUnhandled] < 0 || !u.Late(c.Thresholds[KindUnhandled]) {
+	for i := range r.Unhandled {
+		u := &r.Unhandled[i]
+		if u.IsDue = c.Thresholds[KindUnhandled] >= 0 && u.Late(c.Thresholds[KindUnhandled]); !u.IsDue {
 			continue
 		}
 		late = append(late, string(u.Kind))

@@ -24,6 +24,7 @@ type UnhandledKind struct {
 	// OldestMS is how many milliseconds the oldest waiting task has waited. It is nil for kinds with more than 1000
 	// tasks in all, where finding it would cost too much.
 	OldestMS *int64 `json:"oldest_waiting_ms"`
+	IsDue    bool   `json:"-"` // the condition kind_unhandled holds for the kind; only reports of health set it
 }
 
 // Late reports whether the oldest task has waited longer than limit, or its age is unknown.
