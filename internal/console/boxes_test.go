@@ -33,6 +33,7 @@ func TestBoxesOfSystem(t *testing.T) {
 		`<div class="node note"><b>Stream</b>`,
 		`<div class="node warning"><b>Subscribers</b>`, "mails is paused", "5 behind",
 		`<span class="level warning">warning</span> clock`, `title="1 with a warning, of the checks on System"`)
+	b.want(b.get("/"), http.StatusOK, `<a href="/system">1 check</a> on System has a warning: clock.`)
 	if strings.Index(p.body, "<h2>Checks") > strings.Index(p.body, `class="flow`) {
 		t.Errorf("the checks are not first:\n%s", p.content())
 	}

@@ -94,8 +94,8 @@ func (h *Handler) renewChecks(r *http.Request) {
 // conditionsCheck is the check of the conditions that hold, which have sentences of their own.
 const conditionsCheck = "conditions"
 
-// countChecks returns the numbers of the last checks that failed, and of those with a warning.
-func (h *Handler) countChecks() (failed, warnings int64) {
+// countChecks returns the number of the last checks that failed, and the names of those with a warning.
+func (h *Handler) countChecks() (failed int64, warnings []string) {
 	all, _ := h.keptChecks()
 	for _, c := range all {
 		switch {
@@ -103,7 +103,7 @@ func (h *Handler) countChecks() (failed, warnings int64) {
 		case c.Level == CheckFailure:
 			failed++
 		case c.Level == CheckWarning:
-			warnings++
+			warnings = append(warnings, c.Name)
 		}
 	}
 	return failed, warnings

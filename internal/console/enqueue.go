@@ -84,7 +84,8 @@ func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request) {
 	case d.Args != "" && !json.Valid([]byte(d.Args)):
 		status, d.Problem, d.Cure = http.StatusBadRequest, "The args are not JSON.", "Correct them."
 	case d.BizID == "":
-		status, d.Problem, d.Cure = http.StatusBadRequest, "A biz_id is required.", "Enter one that names one task."
+		status, d.Problem = http.StatusBadRequest, "A biz_id is required."
+		d.Cure = "Enter a biz_id that is unique to the task."
 	default:
 		answer := h.callAPI(r, d)
 		if answer.status < http.StatusMultipleChoices {

@@ -88,8 +88,8 @@ func (v *view) Troubles() int64 {
 	return v.troubles.Critical + v.troubles.Warning
 }
 
-// Warnings returns the number of checks with a warning.
-func (v *view) Warnings() int64 { return v.warnings }
+// Warnings returns the names of checks with a warning.
+func (v *view) Warnings() []string { return v.warnings }
 
 // Icon returns the name of the icon of the page, which shows the worst card on Overview.
 func (v *view) Icon() string {
@@ -158,7 +158,7 @@ func (v *view) More() *menuLink {
 }
 
 func (l *menuLink) addChecks(v *view) {
-	l.add("warnings", v.warnings, "with a warning, of the checks on System")
+	l.add("warnings", int64(len(v.warnings)), "with a warning, of the checks on System")
 	l.add("badge", v.failed, "failed, of the checks on System")
 }
 

@@ -189,7 +189,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		}
 		if secret == "" {
 			h.askToSignIn(w, r, http.StatusUnauthorized, signInData{Next: next,
-				Problem: "The link has expired or was used.", Cure: "Make another one with: taskledger open"})
+				Problem: "The link has expired or was used.", Cure: "Create a new link: taskledger open"})
 			return
 		}
 		token = secret

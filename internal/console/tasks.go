@@ -27,9 +27,9 @@ const (
 	maxSorted = 5_000
 )
 
-// states are the states of tasks, in the order of the tabs.
-var states = []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateRetrying, ledger.StateScheduled,
-	ledger.StateInLine, ledger.StateDead, ledger.StateSucceeded, ledger.StateCancelled, ledger.StateExpired,
+// states are the states of tasks, in the order of the tabs: trouble first.
+var states = []ledger.State{ledger.StateDead, ledger.StateRetrying, ledger.StateAvailable, ledger.StateRunning,
+	ledger.StateScheduled, ledger.StateInLine, ledger.StateSucceeded, ledger.StateCancelled, ledger.StateExpired,
 	ledger.StateDiscarded}
 
 // tasksData is the content of the page Tasks.

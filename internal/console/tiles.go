@@ -120,15 +120,15 @@ func perSecond(rate float64) string {
 	return printable.Count(int64(rate)) + "/s"
 }
 
-// trend returns the change from the number of the hour before.
+// trend returns the window of the rate, and the change of the hour's number from that of the hour before.
 func trend(now, before float64) string {
 	switch change := 100 * (now - before) / before; {
 	case change >= 300:
 		return fmt.Sprintf("last 5 minutes; %s in the hour before", printable.Count(int64(before)))
 	case change >= 1:
-		return fmt.Sprintf("↑ %.0f %% on the hour before", change)
+		return fmt.Sprintf("last 5 minutes; last hour ↑ %.0f %%", change)
 	case change <= -1:
-		return fmt.Sprintf("↓ %.0f %% on the hour before", -change)
+		return fmt.Sprintf("last 5 minutes; last hour ↓ %.0f %%", -change)
 	}
-	return "as in the hour before"
+	return "last 5 minutes; last hour as before"
 }

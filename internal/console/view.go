@@ -36,7 +36,7 @@ type view struct {
 	Rail        stateCounts
 	troubles    *troubleCounts      // on Overview; nil: not counted
 	failed      int64               // checks
-	warnings    int64               // checks with one
+	warnings    []string            // names of checks with one
 	counts      []ledger.StateCount // see pageCounts; nil: not read
 	IsAway      bool                // the caller could not be read: the menu of an error page is without numbers
 	Data        any
