@@ -95,7 +95,11 @@ func TestWhyATaskDoesNotBegin(t *testing.T) {
 	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "Waiting tasks of the kind: 1; live workers: 1.")
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.lease set detail = '{"kinds":["coupon.send"],"shards":"all",
 		"load":{"coupon.send":{"slots":8,"running":7}}}' where name = 'worker/w-1'`)
-	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "live workers: 1, with 1 of 8 slots free at their last report.")
+	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "live workers: 1, with 1 of 8 slots free at their last report. ",
+		"It begins at once; if it does not, check that a dispatcher is running, and read the workers")
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.lease set detail = '{"kinds":["coupon.send"],"shards":"all",
+		"load":{"coupon.send":{"slots":8,"running":8}}}' where name = 'worker/w-1'`)
+	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "with 0 of 8 slots free", "It begins when a slot is free.")
 	o := operator.New(ledgertest.As(t, s.db, "operator"))
 	audit := operator.Audit{Actor: "ada", Reason: "wrong price"}
 	if _, err := o.PauseKind(t.Context(), "coupon.send", audit); err != nil {

@@ -155,10 +155,15 @@ func (s Source) slots(ctx context.Context, t ledger.Task) (string, error) {
 			}
 		}
 	}
-	if slots == 0 {
+	text := fmt.Sprintf(", with %d of %d slots free at their last report", free, slots)
+	switch {
+	case slots == 0:
 		return "", err
+	case free == 0:
+		return text + ". It begins when a slot is free", err
 	}
-	return fmt.Sprintf(", with %d of %d slots free at their last report", free, slots), err
+	return text + ". It begins at once; if it does not, check that a dispatcher is running, and read the workers' log",
+		err
 }
 
 // waitsForLimit is before the name of a limit.
