@@ -311,7 +311,7 @@ func (h *Handler) addSubscriberPauses(ctx context.Context, all []trouble) error 
 		if t.Pause = pauses[t.Subscriber]; t.Pause == nil {
 			continue
 		}
-		t.Since = t.Pause.At
+		t.Since = time.Time{} // of the lag; the pause has its own
 		if t.Pause.Reason != "" {
 			t.Cure = ""
 		}
