@@ -102,7 +102,8 @@ func TestOutcomesOfWorkersCallNoFunction(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)
 	limited, _ := poolOf(t, owner, "grant "+limitedWorker(t, owner, "pay")+" to $1")
-	if err := execute(t, limited, "select from taskledger.event_fence"); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+	const fence = "select from taskledger_internal.event_fence"
+	if err := execute(t, limited, fence); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		t.Errorf("a limited worker reads the fence: %v", err)
 	}
 	key := ledger.Key{Kind: "pay", BizID: "A-1"}

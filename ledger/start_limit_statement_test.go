@@ -130,7 +130,7 @@ func TestStartsOfOneStatement(t *testing.T) {
 			counts := []int64{
 				count(t, db, "select count(distinct (value, slot)) from taskledger.permits"),
 				count(t, db, "select count(distinct biz_id) from taskledger.permits"),
-				count(t, db, "select count(*) from taskledger.recent_starts"),
+				count(t, db, "select count(*) from taskledger_internal.recent_starts"),
 			}
 			if counts[0] != 6 || counts[1] != 6 || counts[2] != 6 {
 				t.Errorf("slots, tasks and tokens of six starts: %v", counts)

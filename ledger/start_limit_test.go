@@ -322,7 +322,7 @@ func TestFirstConcurrencyLimitWhileTasksRun(t *testing.T) {
 		mustAppend(t, db, i, 1, ledger.EventStarted)
 	}
 	ledgertest.ExecAsOwner(t, db, `
-		create or replace view taskledger.lingering_tasks as
+		create or replace view taskledger_internal.lingering_tasks as
 		select e.recorded_at as enqueued_at, e.kind, e.biz_id, e.shard, taskledger.state_after(e.type) as state,
 		       e.version, e.recorded_at as updated_at, e.position, e.priority,
 		       coalesce(e.partition, '') as partition

@@ -189,7 +189,7 @@ comment on view taskledger.cursors is
 
 -- A window is audited against the events in the table, so events stay until they are audited. The seal and the keeper
 -- of lines audit nothing.
-create view taskledger.feed_holds as
+create view taskledger_internal.feed_holds as
 select c.reader, case when w.is_local then coalesce(w.audited, c.seen) else pg_snapshot '1:1:' end as seen,
        case when w.is_local and w.audited is null then c.until end as until, c.after_position,
        starts_with(c.reader, 'subscriber/') or c.reader = 'relay' as is_bounded
@@ -198,8 +198,8 @@ select c.reader, case when w.is_local then coalesce(w.audited, c.seen) else pg_s
    select v.is_local, case when c.reader not in ('seal', 'line') then c.audited end as audited
      from taskledger.cursors v where v.reader = c.reader and v.n = c.n) w;
 
-comment on view taskledger.feed_holds is
-  'Internal: the events that each reader of the feed has read and audited, as feed_passed takes them, and whether it '
+comment on view taskledger_internal.feed_holds is
+  'The events that each reader of the feed has read and audited, as feed_passed takes them, and whether it '
   'may miss older events.';
 
 -- Up to the floor, events belong to another database: they were restored, and their transaction ids are meaningless.
@@ -268,7 +268,7 @@ comment on function taskledger_internal.restored_until() is
 -- an event must also be above foreign_until. Events of another database may have come without its floor, so the
 -- transaction's first event is checked: restored events come before its own. One descent of the index (xid, position).
 -- A view, because a call of a function would cost an insert a tenth more.
-create view taskledger.floors as
+create view taskledger_internal.floors as
 select f.position, f.is_local,
        case when exists (
               select from (
@@ -286,8 +286,8 @@ select f.position, f.is_local,
      from taskledger.floor l
     where l.one) f;
 
-comment on view taskledger.floors is
-  'Internal: the floor. If is_local is false, it belongs to another database, as after a restore until the rebase. '
+comment on view taskledger_internal.floors is
+  'The floor. If is_local is false, it belongs to another database, as after a restore until the rebase. '
   'foreign_until is the last position at which an event with the transaction''s id may be of another database.';
 
 -- A database that was restored as a whole has another database's floor. Otherwise events may have come without it, by a
@@ -297,7 +297,7 @@ comment on view taskledger.floors is
 create function taskledger_internal.foreign_position() returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-  floor bigint := (select f.position from taskledger.floors f where f.is_local);
+  floor bigint := (select f.position from taskledger_internal.floors f where f.is_local);
 begin
   if floor is null then
     return 0;

@@ -137,18 +137,18 @@ comment on view taskledger.tasks is
   'scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task. priority: 1 '
   'urgent, 2 high, 3 normal, 4 low. partition: the tenant or other group of the task, '''' for none.';
 
-create view taskledger.lingering_tasks as
+create view taskledger_internal.lingering_tasks as
 select t.enqueued_at, t.kind, t.biz_id, t.shard, t.state, t.version, t.updated_at, t.lingering as position,
        t.priority, t.partition
   from taskledger.task t
  where t.lingering is not null;
 
-comment on view taskledger.lingering_tasks is
-  'Internal: the available and running tasks that became available up to lingering_place, in the order of the index '
+comment on view taskledger_internal.lingering_tasks is
+  'The available and running tasks that became available up to lingering_place, in the order of the index '
   '(enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, priority, '
   'partition, position) gives the order in which the tasks of a kind, a priority and a partition begin.';
 
-create view taskledger.lingering_place as
+create view taskledger_internal.lingering_place as
 select c.mark->'listed' as place
   from (select n.mark, n.is_local
           from taskledger.cursors n
@@ -157,24 +157,24 @@ select c.mark->'listed' as place
          limit 1) c
  where c.is_local;
 
-comment on view taskledger.lingering_place is
-  'Internal: the place of the feed up to which lingering_tasks is complete (JSON); no row or null: none.';
+comment on view taskledger_internal.lingering_place is
+  'The place of the feed up to which lingering_tasks is complete (JSON); no row or null: none.';
 
 -- Whether the list alone is enough for a reader that may find a task some seconds late. It is not while it is being
 -- built from the first event.
-create view taskledger.lingering_is_current as
+create view taskledger_internal.lingering_is_current as
 select exists (
-         select from taskledger.lingering_place p where (p.place->'seen'->>'top')::bigint > 0) as is_current;
+         select from taskledger_internal.lingering_place p where (p.place->'seen'->>'top')::bigint > 0) as is_current;
 
-comment on view taskledger.lingering_is_current is
-  'Internal: whether lingering_tasks follows the projector by seconds: otherwise it is absent, of another database, or '
+comment on view taskledger_internal.lingering_is_current is
+  'Whether lingering_tasks follows the projector by seconds: otherwise it is absent, of another database, or '
   'is being made.';
 
-create view taskledger.task_totals as
+create view taskledger_internal.task_totals as
 select c.kind, c.state, c.n, c.value as tasks from taskledger.task_count c;
 
-comment on view taskledger.task_totals is
-  'Internal: running totals of tasks by kind and state. The row with the highest n counts; it is found by the index.';
+comment on view taskledger_internal.task_totals is
+  'Running totals of tasks by kind and state. The row with the highest n counts; it is found by the index.';
 
 -- A loose index scan, backwards: it lands on the newest row of each total, and steps over no removed rows at the old
 -- end.

@@ -58,16 +58,16 @@ select l.kind, l.policy, l.max_waiting, l.retry_after_ms, coalesce(c.value, 0) a
        l.policy <> 'discard_oldest' and coalesce(c.value, 0) + s.value >= l.max_waiting as closed_later
   from taskledger.kind_limit l
   left join lateral (
-   select t.tasks as value from taskledger.task_totals t
+   select t.tasks as value from taskledger_internal.task_totals t
     where t.kind = l.kind and t.state = 'available'
     order by t.n desc limit 1) c on true
  cross join lateral (
    select coalesce((
-            select t.tasks from taskledger.task_totals t
+            select t.tasks from taskledger_internal.task_totals t
              where t.kind = l.kind and t.state = 'scheduled'
              order by t.n desc limit 1), 0)
           + coalesce((
-            select t.tasks from taskledger.task_totals t
+            select t.tasks from taskledger_internal.task_totals t
              where t.kind = l.kind and t.state = 'in_line'
              order by t.n desc limit 1), 0) as value) s;
 

@@ -34,7 +34,7 @@ comment on table taskledger.lease is
   'behind a pooler. login is the holder''s database login (session_user): no role changes the lease of another '
   'login''s worker. A lease saves double work; correctness never depends on it.';
 
-create view taskledger.relay_lease as
+create view taskledger_internal.relay_lease as
 select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is_alive, l.detail->>'note' as note,
        l.detail->>'cause' as note_cause, (l.detail->>'since')::timestamptz as note_since,
        coalesce((l.detail->>'refused')::boolean, false) as is_refusing,
@@ -44,7 +44,7 @@ select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is
   from taskledger.lease l
  where l.name = 'relay';
 
-comment on view taskledger.relay_lease is
+comment on view taskledger_internal.relay_lease is
   'The last holder of the relay''s lease. note is why it cannot work, since note_since; note_cause is ''store'' if '
   'JetStream stores no message, ''off'' if no relay is expected to run. is_refusing: it waits for an operator. '
   'is_ahead: the lease was taken before the clock was set back, and not renewed since. is_gone: the server process '
@@ -123,32 +123,32 @@ comment on view taskledger.workers is
   'milliseconds a worker still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its '
   'kinds, guarantees and shards.';
 
-create view taskledger.dispatcher as
+create view taskledger_internal.dispatcher as
 select (l.detail->>'epoch')::bigint as epoch, l.detail->>'key' as key, (l.detail->>'latency_us')::bigint as latency_us
   from taskledger.lease l
  where l.name = 'dispatcher';
 
-comment on view taskledger.dispatcher is
-  'Internal: the number of the active dispatcher, or of the last one, its public key (hex), and for how many '
+comment on view taskledger_internal.dispatcher is
+  'The number of the active dispatcher, or of the last one, its public key (hex), and for how many '
   'microseconds it lets events gather. Without one, no row.';
 
-create view taskledger.worker_kinds as
+create view taskledger_internal.worker_kinds as
 select l.holder as worker, k.kind
   from taskledger.lease l
  cross join lateral unnest(taskledger_internal.lease_kinds(l.detail)) k(kind)
  where l.name like 'worker/%' and l.alive_until > clock_timestamp() and strpos(l.detail::text, '"is_session":true') = 0;
 
-comment on view taskledger.worker_kinds is 'The kinds that each live worker handles.';
+comment on view taskledger_internal.worker_kinds is 'The kinds that each live worker handles.';
 
-create view taskledger.claimed_kinds as
+create view taskledger_internal.claimed_kinds as
 select distinct k.kind
   from taskledger.lease l
  cross join lateral unnest(taskledger_internal.lease_kinds(l.detail)) k(kind)
  where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is null
    and strpos(l.detail::text, '"is_session":true') = 0;
 
-comment on view taskledger.claimed_kinds is
-  'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
+comment on view taskledger_internal.claimed_kinds is
+  'The kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 
 -- Any login may take a lease with a free name, so a lease counts only for the kinds in its detail. The function is
 -- inlined in FROM, and finds its row by the primary key.

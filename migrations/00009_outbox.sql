@@ -21,15 +21,16 @@ create index parked_waiting on taskledger.parked (position) where not discarded;
 comment on table taskledger.parked is
   'Events that the relay could not publish. They block no others. The status is degraded until they are discarded.';
 
-create view taskledger.parked_events as
+create view taskledger_internal.parked_events as
 select p.position, p.kind, p.biz_id, p.version, p.reason, p.parked_at
   from taskledger.parked p
  where not p.discarded;
 
-comment on view taskledger.parked_events is 'The events that the relay could not publish, except discarded ones.';
+comment on view taskledger_internal.parked_events is
+  'The events that the relay could not publish, except discarded ones.';
 
 -- The only SQL that names the fields of the relay's mark, which outbox/mark.go defines.
-create view taskledger.relay_mark as
+create view taskledger_internal.relay_mark as
 select c.n, c.seen, c.recorded_at, c.timeline, greatest(c.seen_top, c.after_position) as top,
        (c.mark->>'generation')::bigint as generation, c.mark->>'stream_created' as stream_created,
        (c.mark->>'stream_seq')::bigint as stream_seq, (c.mark->>'stream_tail')::bigint as stream_tail,
@@ -37,7 +38,7 @@ select c.n, c.seen, c.recorded_at, c.timeline, greatest(c.seen_top, c.after_posi
   from taskledger.cursors c
  where c.reader = 'relay';
 
-comment on view taskledger.relay_mark is
+comment on view taskledger_internal.relay_mark is
   'The events that the relay had published when it wrote each row of its cursor: none above position top, and all '
   'visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are '
   'behind stream_tail. generation is the number of losses of the stream plus 1. '

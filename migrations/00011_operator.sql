@@ -397,13 +397,13 @@ language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $
 begin
   return query
   with recursive kinds as (
-    (select c.kind from taskledger.task_totals c order by c.kind desc limit 1)
+    (select c.kind from taskledger_internal.task_totals c order by c.kind desc limit 1)
     union all
-    select (select c.kind from taskledger.task_totals c where c.kind < k.kind order by c.kind desc limit 1)
+    select (select c.kind from taskledger_internal.task_totals c where c.kind < k.kind order by c.kind desc limit 1)
       from kinds k
      where k.kind is not null
   ), handled as (
-    select distinct w.kind from taskledger.worker_kinds w
+    select distinct w.kind from taskledger_internal.worker_kinds w
   )
   select k.kind, waiting.tasks,
          coalesce(case when (
@@ -411,7 +411,7 @@ begin
              from unnest(enum_range(null::taskledger.task_state)) s(state)
             cross join lateral (
               select c.tasks
-                from taskledger.task_totals c
+                from taskledger_internal.task_totals c
                where c.kind = k.kind and c.state = s.state
                order by c.n desc
                limit 1) newest) <= max_aged
@@ -430,7 +430,7 @@ begin
        from (values ('available'::taskledger.task_state), ('running')) s(state)
       cross join lateral (
         select c.tasks
-          from taskledger.task_totals c
+          from taskledger_internal.task_totals c
          where c.kind = k.kind and c.state = s.state
          order by c.n desc
          limit 1) newest) waiting
@@ -468,9 +468,9 @@ declare
 begin
   select array_agg(k.kind order by k.kind), array_agg(c.tasks order by k.kind)
     into kinds, totals
-    from (select distinct w.kind from taskledger.worker_kinds w) k
+    from (select distinct w.kind from taskledger_internal.worker_kinds w) k
    cross join lateral (
-     select t.tasks from taskledger.task_totals t
+     select t.tasks from taskledger_internal.task_totals t
       where t.kind = k.kind and t.state = 'available'
       order by t.n desc
       limit 1) c

@@ -139,12 +139,12 @@ create policy login on taskledger.event as restrictive for insert
 -- For the policy workers_fence of roles.sql, which cannot read its own table by name: a view has its owner's rights. In
 -- the policy it costs a fifth of follows per row. Unlike that function it does not see the rows that the
 -- calling statement has inserted.
-create view taskledger.event_fence as
+create view taskledger_internal.event_fence as
 select kind, biz_id, version, attempt, shard, type, login_id, actor, priority, partition, order_key
   from taskledger.event;
 
-comment on view taskledger.event_fence is
-  'Internal: the events that workers'' events must follow. Only a policy needs it.';
+comment on view taskledger_internal.event_fence is
+  'The events that workers'' events must follow. Only a policy needs it.';
 
 -- The limits of overload bind every role that inserts events: see 00005_limit.sql. Types from enqueued to lined_up.
 create policy limits on taskledger.event as restrictive for insert
@@ -180,7 +180,7 @@ begin
       from taskledger.event e
      where e.kind = appended_here.kind and e.biz_id = appended_here.biz_id and e.version = appended_here.version
        and e.xid = pg_current_xact_id_if_assigned() and age(e.xmin) <= 0
-       and e.position > (select f.foreign_until from taskledger.floors f));
+       and e.position > (select f.foreign_until from taskledger_internal.floors f));
 end
 $$;
 -- +goose StatementEnd
@@ -273,7 +273,7 @@ comment on function taskledger_internal.is_hidden(text, text) is
 -- New functions are executable by PUBLIC: a migration with a function ends with these statements again.
 -- TestNothingIsPublic fails if one does not.
 revoke all on schema taskledger, taskledger_internal from public;
-revoke all on all tables in schema taskledger from public;
-revoke all on all sequences in schema taskledger from public;
+revoke all on all tables in schema taskledger, taskledger_internal from public;
+revoke all on all sequences in schema taskledger, taskledger_internal from public;
 revoke all on all functions in schema taskledger, taskledger_internal from public;
 revoke all on type taskledger.event_type, taskledger.task_state from public;

@@ -62,7 +62,7 @@ begin
   end if;
   if taskledger_internal.is_awaited() or is_ordered
       or append_event.type not in ('started', 'progressed') -- a permit is free: others may wait for it
-     and exists (select from taskledger.limited_kinds l where l.kind = append_event.kind) then
+     and exists (select from taskledger_internal.limited_kinds l where l.kind = append_event.kind) then
     perform taskledger_internal.wake();
   end if;
   return appended;
@@ -448,7 +448,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   waking constant taskledger.event_type[] := '{enqueued,released,interrupted}';
-  place constant json := (select p.place -> 'seen' from taskledger.lingering_place p);
+  place constant json := (select p.place -> 'seen' from taskledger_internal.lingering_place p);
   seen pg_snapshot := coalesce(place ->> 'snapshot', '3:3:');
   seen_top bigint := coalesce(place ->> 'top', '0');
   seen_bound xid8 := coalesce(place ->> 'bound', '3');
@@ -467,7 +467,7 @@ begin
       into priorities, partitions, positions, found_ids, entries
       from (
         select t.priority::integer as priority, t.partition, t.position, t.biz_id
-          from taskledger.lingering_tasks t
+          from taskledger_internal.lingering_tasks t
          where t.kind = lock_waiting.kind
            and (t.priority, t.partition, t.position) > (listed_priority, listed_partition, listed)
          order by t.priority, t.partition, t.position
@@ -564,20 +564,20 @@ begin
   if not exists (
        select from generate_series(1, 4) p(priority)
         cross join lateral (
-          select from taskledger.lingering_tasks t
+          select from taskledger_internal.lingering_tasks t
            where t.kind = lock_in_turn.kind and t.priority = p.priority and t.partition > ''
            limit 1) t) then
     return;
   end if;
   select t.priority::integer into priority
-    from taskledger.lingering_tasks t
+    from taskledger_internal.lingering_tasks t
    where t.kind = lock_in_turn.kind and t.priority > lock_in_turn.above
    order by t.priority
    limit 1;
   for candidate in
     with recursive ahead as (
       (select t.partition, 1 as i
-         from taskledger.lingering_tasks t
+         from taskledger_internal.lingering_tasks t
         where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > lock_in_turn.turn
         order by t.partition
         limit 1)
@@ -586,14 +586,14 @@ begin
         from ahead a
        cross join lateral (
          select t.partition
-           from taskledger.lingering_tasks t
+           from taskledger_internal.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > a.partition
           order by t.partition
           limit 1) n
        where a.i < lock_in_turn.how_many + 8
     ), around as (
       (select t.partition, 1 as i
-         from taskledger.lingering_tasks t
+         from taskledger_internal.lingering_tasks t
         where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition <= lock_in_turn.turn
         order by t.partition
         limit 1)
@@ -602,7 +602,7 @@ begin
         from around a
        cross join lateral (
          select t.partition
-           from taskledger.lingering_tasks t
+           from taskledger_internal.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > a.partition
             and t.partition <= lock_in_turn.turn
           order by t.partition
@@ -613,7 +613,7 @@ begin
              lag(n.partition, 1, lock_in_turn.turn) over (order by n.lap, n.i) as before,
              coalesce(w.weight::double precision, 1) as weight, random() as u
         from (select 1 as lap, a.i, a.partition from ahead a union all select 2, a.i, a.partition from around a) n
-        left join taskledger.partition_weights w on w.partition = n.partition
+        left join taskledger_internal.partition_weights w on w.partition = n.partition
        order by n.lap, n.i
        limit lock_in_turn.how_many + 8
     ), head as materialized (
@@ -621,7 +621,7 @@ begin
         from name n
        cross join lateral (
         (select t.position, t.biz_id
-           from taskledger.lingering_tasks t
+           from taskledger_internal.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
             and t.state = 'available'
           order by t.position
@@ -629,7 +629,7 @@ begin
                       ceil(lock_in_turn.how_many / n.names * greatest(n.weight, 1))) + 8)
          union all
         (select t.position, t.biz_id
-           from taskledger.lingering_tasks t
+           from taskledger_internal.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
             and t.state = 'running'
           order by t.position
@@ -728,7 +728,7 @@ begin
   is_limited := taskledger_internal.is_limited(claim_next.kind);
   if is_limited then
     most_refusals := case when exists (
-      select from taskledger.limited_kinds k join taskledger.start_limits l on l.name = k.name
+      select from taskledger_internal.limited_kinds k join taskledger.start_limits l on l.name = k.name
        where k.kind = claim_next.kind and l.per is not null) then 50 else 1 end;
   end if;
   above := case when listed = 0 or most_refusals > 1 then 0 end;

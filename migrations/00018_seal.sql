@@ -202,5 +202,5 @@ $$;
 comment on function taskledger_internal.erase_salts_at(bigint[], text[]) is
   'Replaces the salts of archived events with digests, in hexadecimal. Returns the number of salts.';
 
-revoke all on all tables in schema taskledger from public;
+revoke all on all tables in schema taskledger, taskledger_internal from public;
 revoke all on all functions in schema taskledger, taskledger_internal from public;

@@ -17,4 +17,4 @@ comment on table taskledger.broker_user is
 -- The policies of roles.sql name the users of each role.
 alter table taskledger.broker_user enable row level security;
 
-revoke all on all tables in schema taskledger from public;
+revoke all on all tables in schema taskledger, taskledger_internal from public;

@@ -44,7 +44,7 @@ begin
   if not exists (
        select from taskledger.event e
         where e.xid = pg_current_xact_id_if_assigned() and age(e.xmin) <= 0
-          and e.position > (select f.foreign_until from taskledger.floors f)
+          and e.position > (select f.foreign_until from taskledger_internal.floors f)
           and e.kind = 'taskledger.operation' and e.version = 1
           and e.data->>'action' = check_recorded.action
           and e.data->'detail'->>'subscriber' = check_recorded.subscriber) then
@@ -137,5 +137,5 @@ comment on function taskledger_internal.ask_subscriber(text, text) is
   'Asks the program of a subscriber for a rebuild or a verification, and returns the version of the '
   'tables; no row if the subscriber is not registered.';
 
-revoke all on all tables in schema taskledger from public;
+revoke all on all tables in schema taskledger, taskledger_internal from public;
 revoke all on all functions in schema taskledger, taskledger_internal from public;

@@ -76,12 +76,12 @@ create index limited_kind_name on taskledger.limited_kind (name);
 comment on table taskledger.limited_kind is
   'Internal: which limits a kind has. weight: how many tokens of its rate a start takes.';
 
-create view taskledger.limited_kinds as
+create view taskledger_internal.limited_kinds as
 select k.kind, k.name, k.weight, l.max_running is not null as has_permits
   from taskledger.limited_kind k
   join taskledger.start_limit l on l.name = k.name;
 
-comment on view taskledger.limited_kinds is
+comment on view taskledger_internal.limited_kinds is
   'The kinds with limits of starts, and the names of these limits. has_permits: the limit is for how many tasks run at '
   'a time, or for this too.';
 
@@ -135,7 +135,7 @@ comment on view taskledger.start_limits is
 
 -- Walks down from the highest slot, and reads only the newest row of each: an old transaction may keep any number of
 -- removed rows from being vacuumed. Index: primary key.
-create view taskledger.newest_permits as
+create view taskledger_internal.newest_permits as
 select l.name, w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at
   from taskledger.start_limit l
  cross join lateral (
@@ -157,14 +157,14 @@ select l.name, w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.t
    select w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at from walk w) w
  where l.max_running is not null;
 
-comment on view taskledger.newest_permits is
-  'Internal: the newest row of each slot of each limit, whether or not its attempt runs.';
+comment on view taskledger_internal.newest_permits is
+  'The newest row of each slot of each limit, whether or not its attempt runs.';
 
 -- The newest row of each slot of a limit, if its attempt is running. Each run counts its attempts from 1, so a row from
 -- before the run belongs to another attempt. The LIMIT clauses keep the planner on the indexes.
 create view taskledger.permits as
 select p.name, p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, h.actor
-  from taskledger.newest_permits p
+  from taskledger_internal.newest_permits p
  cross join lateral (
    select e.type, e.version, e.attempt, e.actor
      from taskledger.event e
@@ -179,7 +179,7 @@ comment on view taskledger.permits is
   'limit is per, else empty.';
 
 -- Walks from value to value. Index: primary key.
-create view taskledger.start_rings as
+create view taskledger_internal.start_rings as
 select l.name, l.ring, l.burst, l.window_us * interval '1 microsecond' as "window", v.value, v.n as newest
   from taskledger.start_limit l
  cross join lateral (
@@ -200,16 +200,16 @@ select l.name, l.ring, l.burst, l.window_us * interval '1 microsecond' as "windo
          limit 1) q)
    select w.value, w.n from walk w) v;
 
-comment on view taskledger.start_rings is
-  'Internal: the rings of tokens, for each value of a limit, with the number of their newest use.';
+comment on view taskledger_internal.start_rings is
+  'The rings of tokens, for each value of a limit, with the number of their newest use.';
 
-create view taskledger.recent_starts as
+create view taskledger_internal.recent_starts as
 select r.name, r.value, t.taken_at
-  from taskledger.start_rings r
+  from taskledger_internal.start_rings r
   join taskledger.start_token t on t.ring = r.ring and t.value = r.value and t.n > r.newest - r.burst
  where t.taken_at > clock_timestamp() - r."window";
 
-comment on view taskledger.recent_starts is
+comment on view taskledger_internal.recent_starts is
   'When the tokens of rates were used that cannot be used again yet.';
 
 -- The number of attempts that hold a permit, over all values of the limit.
@@ -217,7 +217,7 @@ create view taskledger.limit_use as
 select l.name, (select count(*) from taskledger.permits p where p.name = l.name) as running,
        (select min(p.taken_at) from taskledger.permits p where p.name = l.name) as oldest_at,
        (select min(s.taken_at) + l.window_us * interval '1 microsecond'
-          from taskledger.recent_starts s
+          from taskledger_internal.recent_starts s
          where l.rate is not null and s.name = l.name
         having count(*) >= l.burst) as next_at
   from taskledger.start_limit l;
@@ -319,7 +319,7 @@ begin
                   where p.name = set_start_limit.name and p.value = v.value))
                  + row_number() over (partition by v.value) as slot
           from taskledger.limited_kind k
-          join taskledger.lingering_tasks t on t.kind = k.kind
+          join taskledger_internal.lingering_tasks t on t.kind = k.kind
          cross join lateral (
            select e.version, e.attempt, e.type
              from taskledger.event e
@@ -1228,7 +1228,7 @@ declare
 begin
   with future as materialized (
     select t.ring, t.value, t.n, g.burst
-      from (select * from taskledger.start_rings offset 0) g
+      from (select * from taskledger_internal.start_rings offset 0) g
       join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n > g.newest - g.burst
      where t.taken_at > clock_timestamp() + interval '1 s'
        for update of t skip locked
@@ -1238,7 +1238,7 @@ begin
       on conflict (ring, value, n) do nothing;
   with left_behind as materialized (
     select t.ring, t.value, t.n, t.taken_at, g.burst, g.newest
-      from (select * from taskledger.start_rings offset 0) g
+      from (select * from taskledger_internal.start_rings offset 0) g
       join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n <= g.newest - g.burst
      where (t.n > 0 or t.value = '')
        and not exists (
@@ -1252,7 +1252,7 @@ begin
       on conflict (ring, value, n) do nothing;
   with old as materialized (
     select t.ctid as place, t.ring, t.value, t.n, g.burst, (t.n % g.burst + g.burst) % g.burst as token
-      from (select * from taskledger.start_rings offset 0) g
+      from (select * from taskledger_internal.start_rings offset 0) g
       join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n <= g.newest - g.burst
      where (t.n > 0 or t.value = '')
        and (
@@ -1281,7 +1281,7 @@ begin
   get diagnostics total = row_count;
   for r in
     select g.ring, g.value
-      from taskledger.start_rings g
+      from taskledger_internal.start_rings g
      where g.value <> '' and not exists (
        select from taskledger.start_token t
         where t.ring = g.ring and t.value = g.value
@@ -1329,10 +1329,10 @@ comment on table taskledger.partition_weight is
   'The weights of partitions, as set by operators. A partition without a row has the weight 1. While two partitions '
   'have waiting tasks of a kind and priority, these begin in proportion to the weights.';
 
-create view taskledger.partition_weights as
+create view taskledger_internal.partition_weights as
 select w.partition, w.weight, w.actor, w.updated_at from taskledger.partition_weight w;
 
-comment on view taskledger.partition_weights is 'The partitions with a weight other than the default of 1.';
+comment on view taskledger_internal.partition_weights is 'The partitions with a weight other than the default of 1.';
 
 -- Runs with its owner's rights, because a role with DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
@@ -1351,6 +1351,6 @@ $$;
 comment on function taskledger_internal.remove_partition_weight(text) is
   'Removes the weight of a partition, and returns the partition if it had one.';
 
-revoke all on all tables in schema taskledger from public;
-revoke all on all sequences in schema taskledger from public;
+revoke all on all tables in schema taskledger, taskledger_internal from public;
+revoke all on all sequences in schema taskledger, taskledger_internal from public;
 revoke all on all functions in schema taskledger, taskledger_internal from public;

@@ -185,10 +185,10 @@ comment on table taskledger.key_life is
   'How long the keys of archived tasks of a kind stay known, as set by operators. Keys of other kinds stay known '
   'forever.';
 
-create view taskledger.key_lives as
+create view taskledger_internal.key_lives as
 select l.kind, l.keep, l.actor, l.updated_at from taskledger.key_life l;
 
-comment on view taskledger.key_lives is
+comment on view taskledger_internal.key_lives is
   'The kinds whose archived keys are forgotten, and after which time. Keys of other kinds stay known forever.';
 
 -- The archived keys of these kinds, by batch: archived_key has no index by age.
@@ -574,7 +574,7 @@ begin
   select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position),
          array_agg(h.is_bounded)
     into readers, seen, until, after_positions, bounded
-    from taskledger.feed_holds h;
+    from taskledger_internal.feed_holds h;
   if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
     held_by := 'projector';
     readers := '{projector}';
@@ -772,7 +772,7 @@ begin
   perform taskledger_internal.lock_archive();
   select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position)
     into readers, seen, until, after_positions
-    from taskledger.feed_holds h
+    from taskledger_internal.feed_holds h
    where not h.is_bounded;
   if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
     return;
@@ -816,7 +816,7 @@ begin
    where e.meta is not null;
   insert into taskledger.archive_gap (reader, run, events, first_position, last_position)
   select h.reader, remove_tasks.run, count(*), min(e.position), max(e.position)
-    from taskledger.feed_holds h
+    from taskledger_internal.feed_holds h
    cross join (
      select v.xid
        from unnest(found_kinds, found_ids, found_versions) k(kind, biz_id, version)
@@ -945,10 +945,10 @@ comment on table taskledger.archive_setting is
   'How long the archive of serve keeps the finished tasks of a kind, as set by operators; null: forever. Other kinds '
   'have the time of serve --archive-after.';
 
-create view taskledger.archive_settings as
+create view taskledger_internal.archive_settings as
 select s.kind, s.keep, s.actor, s.updated_at from taskledger.archive_setting s;
 
-comment on view taskledger.archive_settings is
+comment on view taskledger_internal.archive_settings is
   'The kinds whose finished tasks the archive of serve keeps for a time of their own; null: forever.';
 
 -- Runs with its owner's rights, and a record in the same transaction. Index: primary key.
@@ -1055,6 +1055,6 @@ comment on function taskledger_internal.archive_tally() is
   'Returns the number of sealed events that the archive has removed, the exclusive or of their positions, and a '
   'position that none of them is above.';
 
-revoke all on all tables in schema taskledger from public;
-revoke all on all sequences in schema taskledger from public;
+revoke all on all tables in schema taskledger, taskledger_internal from public;
+revoke all on all sequences in schema taskledger, taskledger_internal from public;
 revoke all on all functions in schema taskledger, taskledger_internal from public;

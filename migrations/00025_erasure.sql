@@ -291,7 +291,7 @@ begin
     'in_stream_until', (
       select to_char((clock_timestamp() + m.max_age_ms * interval '1 millisecond') at time zone 'UTC',
                      'YYYY-MM-DD"T"HH24:MI:SS"Z"')
-        from (select n.max_age_ms from taskledger.relay_mark n order by n.n desc limit 1) m)),
+        from (select n.max_age_ms from taskledger_internal.relay_mark n order by n.n desc limit 1) m)),
     (select json_agg(k.kind || '/' || k.biz_id) from unnest(all_kinds, all_ids) k(kind, biz_id)));
   perform taskledger_internal.wake();
 end
@@ -324,5 +324,5 @@ end;
 comment on function taskledger_internal.import_erasure(uuid, text[], text[], bigint[], timestamptz, text, text) is
   'Adds an erasure that files list, whose events are imported without texts.';
 
-revoke all on all tables in schema taskledger from public;
+revoke all on all tables in schema taskledger, taskledger_internal from public;
 revoke all on all functions in schema taskledger, taskledger_internal from public;

@@ -66,7 +66,7 @@ func (l LimitedWorker) validate(prefix string) error {
 func (l LimitedWorker) role() string { return worker + "_" + l.Name }
 
 // unlimitedView is readable for a worker but not for a limited worker, because it shows the keys of all kinds.
-const unlimitedView = "taskledger.event_fence"
+const unlimitedView = "taskledger_internal.event_fence"
 
 // withLimited returns roles with the roles of limited workers appended.
 func withLimited(roles []string, limited []LimitedWorker) []string {

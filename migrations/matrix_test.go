@@ -22,7 +22,9 @@ import (
 const possibilities = `
 	with relation as (
 	  select c.oid, c.oid::regclass::text as name, c.relkind
-	    from pg_class c where c.relnamespace = 'taskledger'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'S')),
+	    from pg_class c
+	   where c.relnamespace::regnamespace::text in ('taskledger', 'taskledger_internal')
+	     and c.relkind in ('r', 'p', 'v', 'm', 'S')),
 	column_of as (
 	  select r.name, r.oid, quote_ident(a.attname) as column, a.atttypid::regtype::text as type, a.attnum
 	    from relation r join pg_attribute a on a.attrelid = r.oid
@@ -208,6 +210,7 @@ func ownersStatements(t *testing.T, owner *pgxpool.Pool, role string) []string {
 		"create sequence taskledger.forged",
 		"create type taskledger.forged as enum ()",
 		"create function taskledger.forged() returns void language sql begin atomic end",
+		"create view taskledger_internal.forged as select 1",
 		"create function taskledger_internal.forged() returns void language sql begin atomic end",
 		"alter schema taskledger rename to forged",
 		"alter schema taskledger_internal rename to forged",
@@ -240,7 +243,8 @@ func ownersStatements(t *testing.T, owner *pgxpool.Pool, role string) []string {
 		select format('lock table %s in %s mode', c.oid::regclass, mode)
 		  from pg_class c, unnest(array['share update exclusive', 'share', 'share row exclusive',
 		                                'exclusive', 'access exclusive']) mode
-		 where c.relnamespace = 'taskledger'::regnamespace and c.relkind in ('r', 'p', 'v')
+		 where c.relnamespace::regnamespace::text in ('taskledger', 'taskledger_internal')
+		   and c.relkind in ('r', 'p', 'v')
 		   and not ($1 like '%relay' and c.relname in ('cursor', 'task_count')) -- see docs/operations.md
 		 union all
 		select 'drop policy ' || quote_ident(p.polname) || ' on ' || p.polrelid::regclass from pg_policy p
@@ -250,7 +254,7 @@ func ownersStatements(t *testing.T, owner *pgxpool.Pool, role string) []string {
 		 where c.relnamespace = 'taskledger'::regnamespace and not g.tgisinternal
 		 union all
 		select 'drop view ' || c.oid::regclass || ' cascade' from pg_class c
-		 where c.relnamespace = 'taskledger'::regnamespace and c.relkind = 'v'
+		 where c.relnamespace::regnamespace::text in ('taskledger', 'taskledger_internal') and c.relkind = 'v'
 		 union all
 		select s || p.oid::regprocedure || e
 		  from pg_proc p

@@ -21,7 +21,7 @@ grant usage on schema taskledger_internal to producer, worker, relay, operator, 
 
 -- Events. No role may insert xid, position or recorded_at: see migrations/00012_rights.sql.
 grant select on taskledger.event to worker, relay, operator, reader, archiver, subscriber;
-grant select on taskledger.event_fence to worker;
+grant select on taskledger_internal.event_fence to worker;
 grant select (kind, biz_id, version, type, position) on taskledger.event to producer;
 grant insert (version, attempt, shard, type, login_id, data_version, priority, partition, kind, biz_id, order_key,
               actor, data, meta)
@@ -36,28 +36,28 @@ grant execute on function taskledger_internal.login_id, taskledger_internal.sess
 -- Tables that an operator or a service writes. A worker reads args, and only such other columns as its job needs.
 grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload to producer, worker, relay,
    operator, reader, archiver;
-grant select on taskledger.limited_kinds, taskledger.start_limits to producer, worker, relay, operator, reader,
+grant select on taskledger_internal.limited_kinds, taskledger.start_limits to producer, worker, relay, operator, reader,
    archiver;
-grant select on taskledger.partition_weight, taskledger.partition_weights to relay, operator, reader, archiver;
-grant select on taskledger.permit, taskledger.start_token, taskledger.permits, taskledger.recent_starts,
+grant select on taskledger.partition_weight, taskledger_internal.partition_weights to relay, operator, reader, archiver;
+grant select on taskledger.permit, taskledger.start_token, taskledger.permits, taskledger_internal.recent_starts,
    taskledger.limit_use to relay, operator, reader, archiver;
 -- The view permits calls the first.
 grant execute on function taskledger_internal.args_version, taskledger_internal.limit_value to relay, operator, reader,
    archiver;
-grant select on taskledger.lease, taskledger.workers, taskledger.dispatcher, taskledger.worker_kinds,
-   taskledger.claimed_kinds, taskledger.paused_kinds to worker, relay, operator, reader, archiver;
+grant select on taskledger.lease, taskledger.workers, taskledger_internal.dispatcher, taskledger_internal.worker_kinds,
+   taskledger_internal.claimed_kinds, taskledger.paused_kinds to worker, relay, operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
    relay, operator, reader, archiver;
 grant select on taskledger.moment, taskledger.moments to relay, operator, reader, archiver, subscriber;
 grant select on taskledger.cursor, taskledger.cursors, taskledger.subscribers, taskledger.floor,
-   taskledger.floors, taskledger.incarnation to relay, operator, reader, archiver, subscriber;
-grant select on taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
+   taskledger_internal.floors, taskledger.incarnation to relay, operator, reader, archiver, subscriber;
+grant select on taskledger_internal.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.setting, taskledger.event_position_seq to subscriber;
-grant select on taskledger.task, taskledger.task_tag, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
-   taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place, taskledger.lingering_is_current
-   to relay, operator, reader, archiver;
-grant select on taskledger.parked, taskledger.parked_events,
-   taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event
+grant select on taskledger.task, taskledger.task_tag, taskledger.tasks, taskledger.task_count, taskledger.task_counts,
+   taskledger_internal.task_totals, taskledger_internal.lingering_tasks, taskledger_internal.lingering_place,
+   taskledger_internal.lingering_is_current to relay, operator, reader, archiver;
+grant select on taskledger.parked, taskledger_internal.parked_events,
+   taskledger_internal.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event
    to relay, operator, reader, archiver;
 grant select on taskledger.kind_stats, taskledger.kind_hour, taskledger.kind_minutes, taskledger.subscriber_state,
    taskledger.subscriber_parked to relay, operator, reader, archiver;
@@ -176,7 +176,7 @@ grant execute on function taskledger_internal.note_incarnation, taskledger_inter
    to producer, worker, relay, operator;
 
 -- Which events with the transaction's id are its own.
-grant select on taskledger.floors to producer;
+grant select on taskledger_internal.floors to producer;
 grant execute on function taskledger_internal.restored_until to producer, relay, operator, reader, archiver, subscriber;
 
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
@@ -258,8 +258,8 @@ grant select on taskledger.erasure, taskledger.erasures to relay, operator, read
 
 grant select on taskledger.archive_gap, taskledger.archive_gaps to relay, operator, reader, archiver;
 grant select on taskledger.archive_gaps to subscriber;
-grant select on taskledger.archive_setting, taskledger.archive_settings, taskledger.key_life, taskledger.key_lives
-   to relay, operator, reader, archiver;
+grant select on taskledger.archive_setting, taskledger.key_life, taskledger_internal.archive_settings,
+   taskledger_internal.key_lives to relay, operator, reader, archiver;
 
 grant execute on function taskledger_internal.append_event, taskledger_internal.may_follow,
    taskledger_internal.begins_attempt, taskledger_internal.locked_events to worker, relay, operator;
@@ -284,7 +284,7 @@ grant execute on function taskledger_internal.shortened, taskledger_internal.err
 -- Reading events. A producer only needs the events that its own transaction has appended: its statements return them.
 create policy worker_reads on taskledger.event for select to worker, relay, operator, reader, archiver using (true);
 create policy producer_reads on taskledger.event for select to producer using (
-  xid = pg_current_xact_id_if_assigned() and position > (select f.foreign_until from taskledger.floors f));
+  xid = pg_current_xact_id_if_assigned() and position > (select f.foreign_until from taskledger_internal.floors f));
 
 create policy subscriber on taskledger.event for select to subscriber using (true);
 
@@ -338,7 +338,7 @@ create policy workers_fence on taskledger.event for insert to worker with check 
   not taskledger_internal.is_reserved(kind)
   and type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded')
   and exists (
-    select from taskledger.event_fence e
+    select from taskledger_internal.event_fence e
      where e.kind = event.kind and e.biz_id = event.biz_id and e.version = event.version - 1
        and e.shard = event.shard and e.priority = event.priority
        and e.partition is not distinct from event.partition and e.order_key is not distinct from event.order_key

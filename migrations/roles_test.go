@@ -36,11 +36,13 @@ const aclOf = `
 	    select c.oid::regclass::text,
 	           coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' end::"char", c.relowner)),
 	           c.relowner
-	      from pg_class c where c.relnamespace = 'taskledger'::regnamespace and c.relkind in ('r', 'v', 'S', 'm', 'p')
+	      from pg_class c
+	     where c.relnamespace::regnamespace::text in ('taskledger', 'taskledger_internal')
+	       and c.relkind in ('r', 'v', 'S', 'm', 'p')
 	     union all
 	    select c.oid::regclass || '.' || t.attname, t.attacl, c.relowner
 	      from pg_attribute t join pg_class c on c.oid = t.attrelid
-	     where c.relnamespace = 'taskledger'::regnamespace and t.attacl is not null
+	     where c.relnamespace::regnamespace::text in ('taskledger', 'taskledger_internal') and t.attacl is not null
 	     union all
 	    select p.pronamespace::regnamespace || '.' || p.proname, coalesce(p.proacl, acldefault('f', p.proowner)),
 	           p.proowner

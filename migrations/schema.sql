@@ -7,7 +7,7 @@ COMMENT ON SCHEMA taskledger IS 'Tasks as an append-only log of events. Start wi
 
 CREATE SCHEMA taskledger_internal;
 
-COMMENT ON SCHEMA taskledger_internal IS 'Functions that statements, policies and functions of taskledger call. They may change with each version.';
+COMMENT ON SCHEMA taskledger_internal IS 'Functions and views that statements, policies and functions of taskledger use. They may change with each version.';
 
 CREATE TYPE taskledger.event_type AS ENUM (
     'enqueued',
@@ -208,7 +208,7 @@ begin
   is_limited := taskledger_internal.is_limited(claim_next.kind);
   if is_limited then
     most_refusals := case when exists (
-      select from taskledger.limited_kinds k join taskledger.start_limits l on l.name = k.name
+      select from taskledger_internal.limited_kinds k join taskledger.start_limits l on l.name = k.name
        where k.kind = claim_next.kind and l.per is not null) then 50 else 1 end;
   end if;
   above := case when listed = 0 or most_refusals > 1 then 0 end;
@@ -1350,7 +1350,7 @@ begin
   end if;
   if taskledger_internal.is_awaited() or is_ordered
       or append_event.type not in ('started', 'progressed') -- a permit is free: others may wait for it
-     and exists (select from taskledger.limited_kinds l where l.kind = append_event.kind) then
+     and exists (select from taskledger_internal.limited_kinds l where l.kind = append_event.kind) then
     perform taskledger_internal.wake();
   end if;
   return appended;
@@ -1413,7 +1413,7 @@ begin
       from taskledger.event e
      where e.kind = appended_here.kind and e.biz_id = appended_here.biz_id and e.version = appended_here.version
        and e.xid = pg_current_xact_id_if_assigned() and age(e.xmin) <= 0
-       and e.position > (select f.foreign_until from taskledger.floors f));
+       and e.position > (select f.foreign_until from taskledger_internal.floors f));
 end
 $$;
 
@@ -1443,7 +1443,7 @@ begin
   select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position),
          array_agg(h.is_bounded)
     into readers, seen, until, after_positions, bounded
-    from taskledger.feed_holds h;
+    from taskledger_internal.feed_holds h;
   if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
     held_by := 'projector';
     readers := '{projector}';
@@ -2594,7 +2594,7 @@ begin
   if not exists (
        select from taskledger.event e
         where e.xid = pg_current_xact_id_if_assigned() and age(e.xmin) <= 0
-          and e.position > (select f.foreign_until from taskledger.floors f)
+          and e.position > (select f.foreign_until from taskledger_internal.floors f)
           and e.kind = 'taskledger.operation' and e.version = 1
           and e.data->>'action' = check_recorded.action
           and e.data->'detail'->>'subscriber' = check_recorded.subscriber) then
@@ -3541,7 +3541,7 @@ begin
     'in_stream_until', (
       select to_char((clock_timestamp() + m.max_age_ms * interval '1 millisecond') at time zone 'UTC',
                      'YYYY-MM-DD"T"HH24:MI:SS"Z"')
-        from (select n.max_age_ms from taskledger.relay_mark n order by n.n desc limit 1) m)),
+        from (select n.max_age_ms from taskledger_internal.relay_mark n order by n.n desc limit 1) m)),
     (select json_agg(k.kind || '/' || k.biz_id) from unnest(all_kinds, all_ids) k(kind, biz_id)));
   perform taskledger_internal.wake();
 end
@@ -4104,7 +4104,7 @@ CREATE FUNCTION taskledger_internal.foreign_position() RETURNS bigint
     SET jit TO 'off'
     AS $$
 declare
-  floor bigint := (select f.position from taskledger.floors f where f.is_local);
+  floor bigint := (select f.position from taskledger_internal.floors f where f.is_local);
 begin
   if floor is null then
     return 0;
@@ -4871,20 +4871,20 @@ begin
   if not exists (
        select from generate_series(1, 4) p(priority)
         cross join lateral (
-          select from taskledger.lingering_tasks t
+          select from taskledger_internal.lingering_tasks t
            where t.kind = lock_in_turn.kind and t.priority = p.priority and t.partition > ''
            limit 1) t) then
     return;
   end if;
   select t.priority::integer into priority
-    from taskledger.lingering_tasks t
+    from taskledger_internal.lingering_tasks t
    where t.kind = lock_in_turn.kind and t.priority > lock_in_turn.above
    order by t.priority
    limit 1;
   for candidate in
     with recursive ahead as (
       (select t.partition, 1 as i
-         from taskledger.lingering_tasks t
+         from taskledger_internal.lingering_tasks t
         where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > lock_in_turn.turn
         order by t.partition
         limit 1)
@@ -4893,14 +4893,14 @@ begin
         from ahead a
        cross join lateral (
          select t.partition
-           from taskledger.lingering_tasks t
+           from taskledger_internal.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > a.partition
           order by t.partition
           limit 1) n
        where a.i < lock_in_turn.how_many + 8
     ), around as (
       (select t.partition, 1 as i
-         from taskledger.lingering_tasks t
+         from taskledger_internal.lingering_tasks t
         where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition <= lock_in_turn.turn
         order by t.partition
         limit 1)
@@ -4909,7 +4909,7 @@ begin
         from around a
        cross join lateral (
          select t.partition
-           from taskledger.lingering_tasks t
+           from taskledger_internal.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > a.partition
             and t.partition <= lock_in_turn.turn
           order by t.partition
@@ -4920,7 +4920,7 @@ begin
              lag(n.partition, 1, lock_in_turn.turn) over (order by n.lap, n.i) as before,
              coalesce(w.weight::double precision, 1) as weight, random() as u
         from (select 1 as lap, a.i, a.partition from ahead a union all select 2, a.i, a.partition from around a) n
-        left join taskledger.partition_weights w on w.partition = n.partition
+        left join taskledger_internal.partition_weights w on w.partition = n.partition
        order by n.lap, n.i
        limit lock_in_turn.how_many + 8
     ), head as materialized (
@@ -4928,7 +4928,7 @@ begin
         from name n
        cross join lateral (
         (select t.position, t.biz_id
-           from taskledger.lingering_tasks t
+           from taskledger_internal.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
             and t.state = 'available'
           order by t.position
@@ -4936,7 +4936,7 @@ begin
                       ceil(lock_in_turn.how_many / n.names * greatest(n.weight, 1))) + 8)
          union all
         (select t.position, t.biz_id
-           from taskledger.lingering_tasks t
+           from taskledger_internal.lingering_tasks t
           where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
             and t.state = 'running'
           order by t.position
@@ -4998,7 +4998,7 @@ CREATE FUNCTION taskledger_internal.lock_waiting(kind text, listed_priority inte
     AS $$
 declare
   waking constant taskledger.event_type[] := '{enqueued,released,interrupted}';
-  place constant json := (select p.place -> 'seen' from taskledger.lingering_place p);
+  place constant json := (select p.place -> 'seen' from taskledger_internal.lingering_place p);
   seen pg_snapshot := coalesce(place ->> 'snapshot', '3:3:');
   seen_top bigint := coalesce(place ->> 'top', '0');
   seen_bound xid8 := coalesce(place ->> 'bound', '3');
@@ -5017,7 +5017,7 @@ begin
       into priorities, partitions, positions, found_ids, entries
       from (
         select t.priority::integer as priority, t.partition, t.position, t.biz_id
-          from taskledger.lingering_tasks t
+          from taskledger_internal.lingering_tasks t
          where t.kind = lock_waiting.kind
            and (t.priority, t.partition, t.position) > (listed_priority, listed_partition, listed)
          order by t.priority, t.partition, t.position
@@ -6355,7 +6355,7 @@ begin
   perform taskledger_internal.lock_archive();
   select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position)
     into readers, seen, until, after_positions
-    from taskledger.feed_holds h
+    from taskledger_internal.feed_holds h
    where not h.is_bounded;
   if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
     return;
@@ -6399,7 +6399,7 @@ begin
    where e.meta is not null;
   insert into taskledger.archive_gap (reader, run, events, first_position, last_position)
   select h.reader, remove_tasks.run, count(*), min(e.position), max(e.position)
-    from taskledger.feed_holds h
+    from taskledger_internal.feed_holds h
    cross join (
      select v.xid
        from unnest(found_kinds, found_ids, found_versions) k(kind, biz_id, version)
@@ -6781,7 +6781,7 @@ begin
                   where p.name = set_start_limit.name and p.value = v.value))
                  + row_number() over (partition by v.value) as slot
           from taskledger.limited_kind k
-          join taskledger.lingering_tasks t on t.kind = k.kind
+          join taskledger_internal.lingering_tasks t on t.kind = k.kind
          cross join lateral (
            select e.version, e.attempt, e.type
              from taskledger.event e
@@ -7687,7 +7687,7 @@ declare
 begin
   with future as materialized (
     select t.ring, t.value, t.n, g.burst
-      from (select * from taskledger.start_rings offset 0) g
+      from (select * from taskledger_internal.start_rings offset 0) g
       join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n > g.newest - g.burst
      where t.taken_at > clock_timestamp() + interval '1 s'
        for update of t skip locked
@@ -7697,7 +7697,7 @@ begin
       on conflict (ring, value, n) do nothing;
   with left_behind as materialized (
     select t.ring, t.value, t.n, t.taken_at, g.burst, g.newest
-      from (select * from taskledger.start_rings offset 0) g
+      from (select * from taskledger_internal.start_rings offset 0) g
       join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n <= g.newest - g.burst
      where (t.n > 0 or t.value = '')
        and not exists (
@@ -7711,7 +7711,7 @@ begin
       on conflict (ring, value, n) do nothing;
   with old as materialized (
     select t.ctid as place, t.ring, t.value, t.n, g.burst, (t.n % g.burst + g.burst) % g.burst as token
-      from (select * from taskledger.start_rings offset 0) g
+      from (select * from taskledger_internal.start_rings offset 0) g
       join taskledger.start_token t on t.ring = g.ring and t.value = g.value and t.n <= g.newest - g.burst
      where (t.n > 0 or t.value = '')
        and (
@@ -7740,7 +7740,7 @@ begin
   get diagnostics total = row_count;
   for r in
     select g.ring, g.value
-      from taskledger.start_rings g
+      from taskledger_internal.start_rings g
      where g.value <> '' and not exists (
        select from taskledger.start_token t
         where t.ring = g.ring and t.value = g.value
@@ -7834,9 +7834,9 @@ declare
 begin
   select array_agg(k.kind order by k.kind), array_agg(c.tasks order by k.kind)
     into kinds, totals
-    from (select distinct w.kind from taskledger.worker_kinds w) k
+    from (select distinct w.kind from taskledger_internal.worker_kinds w) k
    cross join lateral (
-     select t.tasks from taskledger.task_totals t
+     select t.tasks from taskledger_internal.task_totals t
       where t.kind = k.kind and t.state = 'available'
       order by t.n desc
       limit 1) c
@@ -7891,13 +7891,13 @@ CREATE FUNCTION taskledger_internal.unhandled_kinds(max_aged bigint) RETURNS TAB
 begin
   return query
   with recursive kinds as (
-    (select c.kind from taskledger.task_totals c order by c.kind desc limit 1)
+    (select c.kind from taskledger_internal.task_totals c order by c.kind desc limit 1)
     union all
-    select (select c.kind from taskledger.task_totals c where c.kind < k.kind order by c.kind desc limit 1)
+    select (select c.kind from taskledger_internal.task_totals c where c.kind < k.kind order by c.kind desc limit 1)
       from kinds k
      where k.kind is not null
   ), handled as (
-    select distinct w.kind from taskledger.worker_kinds w
+    select distinct w.kind from taskledger_internal.worker_kinds w
   )
   select k.kind, waiting.tasks,
          coalesce(case when (
@@ -7905,7 +7905,7 @@ begin
              from unnest(enum_range(null::taskledger.task_state)) s(state)
             cross join lateral (
               select c.tasks
-                from taskledger.task_totals c
+                from taskledger_internal.task_totals c
                where c.kind = k.kind and c.state = s.state
                order by c.n desc
                limit 1) newest) <= max_aged
@@ -7924,7 +7924,7 @@ begin
        from (values ('available'::taskledger.task_state), ('running')) s(state)
       cross join lateral (
         select c.tasks
-          from taskledger.task_totals c
+          from taskledger_internal.task_totals c
          where c.kind = k.kind and c.state = s.state
          order by c.n desc
          limit 1) newest) waiting
@@ -8085,15 +8085,6 @@ CREATE TABLE taskledger.archive_setting (
 
 COMMENT ON TABLE taskledger.archive_setting IS 'How long the archive of serve keeps the finished tasks of a kind, as set by operators; null: forever. Other kinds have the time of serve --archive-after.';
 
-CREATE VIEW taskledger.archive_settings AS
- SELECT s.kind,
-    s.keep,
-    s.actor,
-    s.updated_at
-   FROM taskledger.archive_setting s;
-
-COMMENT ON VIEW taskledger.archive_settings IS 'The kinds whose finished tasks the archive of serve keeps for a time of their own; null: forever.';
-
 CREATE TABLE taskledger.archived_key (
     hash uuid NOT NULL,
     rest bigint NOT NULL,
@@ -8131,14 +8122,6 @@ CREATE TABLE taskledger.broker_user (
 );
 
 COMMENT ON TABLE taskledger.broker_user IS 'The users of the NATS server that serve runs, with their passwords. A role reads the row of its own user alone.';
-
-CREATE VIEW taskledger.claimed_kinds AS
- SELECT DISTINCT k.kind
-   FROM (taskledger.lease l
-     CROSS JOIN LATERAL unnest(taskledger_internal.lease_kinds(l.detail)) k(kind))
-  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND ((l.detail ->> 'key'::text) IS NULL) AND (strpos((l.detail)::text, '"is_session":true'::text) = 0));
-
-COMMENT ON VIEW taskledger.claimed_kinds IS 'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
@@ -8198,15 +8181,6 @@ CREATE VIEW taskledger.cursors AS
 
 COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n. Older rows are kept for a time. If is_local is false, the row must not be used: it belongs to another database, so that its transaction IDs are meaningless here, or it is ahead of the sequence of positions.';
 
-CREATE VIEW taskledger.dispatcher AS
- SELECT ((l.detail ->> 'epoch'::text))::bigint AS epoch,
-    (l.detail ->> 'key'::text) AS key,
-    ((l.detail ->> 'latency_us'::text))::bigint AS latency_us
-   FROM taskledger.lease l
-  WHERE (l.name = 'dispatcher'::text);
-
-COMMENT ON VIEW taskledger.dispatcher IS 'Internal: the number of the active dispatcher, or of the last one, its public key (hex), and for how many microseconds it lets events gather. Without one, no row.';
-
 CREATE VIEW taskledger.erasures AS
  SELECT x.id,
     x.kind,
@@ -8221,64 +8195,6 @@ CREATE VIEW taskledger.erasures AS
    FROM taskledger.erasure x;
 
 COMMENT ON VIEW taskledger.erasures IS 'The tasks that were erased: data, meta and actor of their events up to position until are removed. id: of the act.';
-
-CREATE VIEW taskledger.event_fence AS
- SELECT event.kind,
-    event.biz_id,
-    event.version,
-    event.attempt,
-    event.shard,
-    event.type,
-    event.login_id,
-    event.actor,
-    event.priority,
-    event.partition,
-    event.order_key
-   FROM taskledger.event;
-
-COMMENT ON VIEW taskledger.event_fence IS 'Internal: the events that workers'' events must follow. Only a policy needs it.';
-
-CREATE VIEW taskledger.feed_holds AS
- SELECT c.reader,
-        CASE
-            WHEN w.is_local THEN COALESCE(w.audited, c.seen)
-            ELSE '1:1:'::pg_snapshot
-        END AS seen,
-        CASE
-            WHEN (w.is_local AND (w.audited IS NULL)) THEN c.until
-            ELSE NULL::pg_snapshot
-        END AS until,
-    c.after_position,
-    (starts_with(c.reader, 'subscriber/'::text) OR (c.reader = 'relay'::text)) AS is_bounded
-   FROM (( SELECT DISTINCT ON (n.reader) n.reader,
-            n.n,
-            n.seen,
-            n.seen_top,
-            n.seen_bound,
-            n.until,
-            n.top,
-            n.bound,
-            n.after_position,
-            n.audited,
-            n.unaudited,
-            n.unaudited_xor,
-            n.origin,
-            n.timeline,
-            n.xid,
-            n.mark,
-            n.login,
-            n.recorded_at
-           FROM taskledger.cursor n
-          ORDER BY n.reader, n.n DESC) c
-     CROSS JOIN LATERAL ( SELECT v.is_local,
-                CASE
-                    WHEN (c.reader <> ALL (ARRAY['seal'::text, 'line'::text])) THEN c.audited
-                    ELSE NULL::pg_snapshot
-                END AS audited
-           FROM taskledger.cursors v
-          WHERE ((v.reader = c.reader) AND (v.n = c.n))) w);
-
-COMMENT ON VIEW taskledger.feed_holds IS 'Internal: the events that each reader of the feed has read and audited, as feed_passed takes them, and whether it may miss older events.';
 
 CREATE TABLE taskledger.fence_key (
     key bytea NOT NULL,
@@ -8297,26 +8213,6 @@ CREATE TABLE taskledger.floor (
 );
 
 COMMENT ON TABLE taskledger.floor IS 'Internal: one row with the last position whose transaction id belongs to another database; 0: none. `taskledger rebase` writes it.';
-
-CREATE VIEW taskledger.floors AS
- SELECT f."position",
-    f.is_local,
-        CASE
-            WHEN (EXISTS ( SELECT
-               FROM ( SELECT e.xmin
-                       FROM taskledger.event e
-                      WHERE ((e.xid = pg_current_xact_id_if_assigned()) AND (e."position" > f."position"))
-                      ORDER BY e."position"
-                     LIMIT 1) first
-              WHERE (age(first.xmin) > 0))) THEN taskledger_internal.restored_until()
-            ELSE f."position"
-        END AS foreign_until
-   FROM ( SELECT l."position",
-            ((((l.xmin)::text)::bigint = ((((l.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint) OR (l.origin = taskledger_internal.origin())) AS is_local
-           FROM taskledger.floor l
-          WHERE l.one) f;
-
-COMMENT ON VIEW taskledger.floors IS 'Internal: the floor. If is_local is false, it belongs to another database, as after a restore until the rebase. foreign_until is the last position at which an event with the transaction''s id may be of another database.';
 
 CREATE TABLE taskledger.illegal_event (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -8337,15 +8233,6 @@ CREATE TABLE taskledger.key_life (
 );
 
 COMMENT ON TABLE taskledger.key_life IS 'How long the keys of archived tasks of a kind stay known, as set by operators. Keys of other kinds stay known forever.';
-
-CREATE VIEW taskledger.key_lives AS
- SELECT l.kind,
-    l.keep,
-    l.actor,
-    l.updated_at
-   FROM taskledger.key_life l;
-
-COMMENT ON VIEW taskledger.key_lives IS 'The kinds whose archived keys are forgotten, and after which time. Keys of other kinds stay known forever.';
 
 CREATE TABLE taskledger.kind_limit (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -8404,7 +8291,7 @@ CREATE TABLE taskledger.start_limit (
 
 COMMENT ON TABLE taskledger.start_limit IS 'Internal: limits of starts, as set by operators. window_us: how long a token cannot be used again. ring: of tokens; a change of burst begins another.';
 
-CREATE VIEW taskledger.newest_permits AS
+CREATE VIEW taskledger_internal.newest_permits AS
  SELECT l.name,
     w.value,
     w.slot,
@@ -8462,7 +8349,7 @@ CREATE VIEW taskledger.newest_permits AS
            FROM walk w_1) w)
   WHERE (l.max_running IS NOT NULL);
 
-COMMENT ON VIEW taskledger.newest_permits IS 'Internal: the newest row of each slot of each limit, whether or not its attempt runs.';
+COMMENT ON VIEW taskledger_internal.newest_permits IS 'The newest row of each slot of each limit, whether or not its attempt runs.';
 
 CREATE VIEW taskledger.permits AS
  SELECT p.name,
@@ -8475,7 +8362,7 @@ CREATE VIEW taskledger.permits AS
     p.attempt,
     p.taken_at,
     h.actor
-   FROM (taskledger.newest_permits p
+   FROM (taskledger_internal.newest_permits p
      CROSS JOIN LATERAL ( SELECT e.type,
             e.version,
             e.attempt,
@@ -8498,7 +8385,7 @@ WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_cost_delay='0');
 
 COMMENT ON TABLE taskledger.start_token IS 'Internal: when the tokens of a rate were used. Row n + burst is the next use of the token of row n.';
 
-CREATE VIEW taskledger.start_rings AS
+CREATE VIEW taskledger_internal.start_rings AS
  SELECT l.name,
     l.ring,
     l.burst,
@@ -8528,17 +8415,17 @@ CREATE VIEW taskledger.start_rings AS
             w.n
            FROM walk w) v);
 
-COMMENT ON VIEW taskledger.start_rings IS 'Internal: the rings of tokens, for each value of a limit, with the number of their newest use.';
+COMMENT ON VIEW taskledger_internal.start_rings IS 'The rings of tokens, for each value of a limit, with the number of their newest use.';
 
-CREATE VIEW taskledger.recent_starts AS
+CREATE VIEW taskledger_internal.recent_starts AS
  SELECT r.name,
     r.value,
     t.taken_at
-   FROM (taskledger.start_rings r
+   FROM (taskledger_internal.start_rings r
      JOIN taskledger.start_token t ON (((t.ring = r.ring) AND (t.value = r.value) AND (t.n > (r.newest - r.burst)))))
   WHERE (t.taken_at > (clock_timestamp() - r."window"));
 
-COMMENT ON VIEW taskledger.recent_starts IS 'When the tokens of rates were used that cannot be used again yet.';
+COMMENT ON VIEW taskledger_internal.recent_starts IS 'When the tokens of rates were used that cannot be used again yet.';
 
 CREATE VIEW taskledger.limit_use AS
  SELECT l.name,
@@ -8549,7 +8436,7 @@ CREATE VIEW taskledger.limit_use AS
            FROM taskledger.permits p
           WHERE (p.name = l.name)) AS oldest_at,
     ( SELECT (min(s.taken_at) + ((l.window_us)::double precision * '00:00:00.000001'::interval))
-           FROM taskledger.recent_starts s
+           FROM taskledger_internal.recent_starts s
           WHERE ((l.rate IS NOT NULL) AND (s.name = l.name))
          HAVING (count(*) >= l.burst)) AS next_at
    FROM taskledger.start_limit l;
@@ -8566,16 +8453,6 @@ CREATE TABLE taskledger.limited_kind (
 
 COMMENT ON TABLE taskledger.limited_kind IS 'Internal: which limits a kind has. weight: how many tokens of its rate a start takes.';
 
-CREATE VIEW taskledger.limited_kinds AS
- SELECT k.kind,
-    k.name,
-    k.weight,
-    (l.max_running IS NOT NULL) AS has_permits
-   FROM (taskledger.limited_kind k
-     JOIN taskledger.start_limit l ON ((l.name = k.name)));
-
-COMMENT ON VIEW taskledger.limited_kinds IS 'The kinds with limits of starts, and the names of these limits. has_permits: the limit is for how many tasks run at a time, or for this too.';
-
 CREATE SEQUENCE taskledger.limits_set
     START WITH 1
     INCREMENT BY 1
@@ -8584,64 +8461,6 @@ CREATE SEQUENCE taskledger.limits_set
     CACHE 1;
 
 COMMENT ON SEQUENCE taskledger.limits_set IS 'Internal: how many limits have been set; null while there has been none.';
-
-CREATE VIEW taskledger.lingering_place AS
- SELECT (c.mark -> 'listed'::text) AS place
-   FROM ( SELECT n.mark,
-            n.is_local
-           FROM taskledger.cursors n
-          WHERE (n.reader = 'projector'::text)
-          ORDER BY n.n DESC
-         LIMIT 1) c
-  WHERE c.is_local;
-
-COMMENT ON VIEW taskledger.lingering_place IS 'Internal: the place of the feed up to which lingering_tasks is complete (JSON); no row or null: none.';
-
-CREATE VIEW taskledger.lingering_is_current AS
- SELECT (EXISTS ( SELECT
-           FROM taskledger.lingering_place p
-          WHERE ((((p.place -> 'seen'::text) ->> 'top'::text))::bigint > 0))) AS is_current;
-
-COMMENT ON VIEW taskledger.lingering_is_current IS 'Internal: whether lingering_tasks follows the projector by seconds: otherwise it is absent, of another database, or is being made.';
-
-CREATE TABLE taskledger.task (
-    enqueued_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    state taskledger.task_state NOT NULL,
-    version integer NOT NULL,
-    attempt integer NOT NULL,
-    failures integer NOT NULL,
-    shard smallint NOT NULL,
-    priority smallint DEFAULT 3 NOT NULL,
-    aside taskledger.task_state,
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    partition text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
-    error text,
-    fingerprint text COLLATE pg_catalog."C",
-    due_at timestamp with time zone,
-    cause text COLLATE pg_catalog."C",
-    lingering bigint
-)
-WITH (fillfactor='50');
-
-COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
-
-CREATE VIEW taskledger.lingering_tasks AS
- SELECT t.enqueued_at,
-    t.kind,
-    t.biz_id,
-    t.shard,
-    t.state,
-    t.version,
-    t.updated_at,
-    t.lingering AS "position",
-    t.priority,
-    t.partition
-   FROM taskledger.task t
-  WHERE (t.lingering IS NOT NULL);
-
-COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the available and running tasks that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, priority, partition, position) gives the order in which the tasks of a kind, a priority and a partition begin.';
 
 CREATE TABLE taskledger.login (
     id integer NOT NULL,
@@ -8787,14 +8606,14 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000')
 
 COMMENT ON TABLE taskledger.task_count IS 'The number of tasks of each kind and state. Append-only: for each kind and state, the row with the highest n counts.';
 
-CREATE VIEW taskledger.task_totals AS
+CREATE VIEW taskledger_internal.task_totals AS
  SELECT c.kind,
     c.state,
     c.n,
     c.value AS tasks
    FROM taskledger.task_count c;
 
-COMMENT ON VIEW taskledger.task_totals IS 'Internal: running totals of tasks by kind and state. The row with the highest n counts; it is found by the index.';
+COMMENT ON VIEW taskledger_internal.task_totals IS 'Running totals of tasks by kind and state. The row with the highest n counts; it is found by the index.';
 
 CREATE VIEW taskledger.overload AS
  SELECT l.kind,
@@ -8807,16 +8626,16 @@ CREATE VIEW taskledger.overload AS
     ((l.policy <> 'discard_oldest'::text) AND ((COALESCE(c.value, (0)::bigint) + s.value) >= l.max_waiting)) AS closed_later
    FROM ((taskledger.kind_limit l
      LEFT JOIN LATERAL ( SELECT t.tasks AS value
-           FROM taskledger.task_totals t
+           FROM taskledger_internal.task_totals t
           WHERE ((t.kind = l.kind) AND (t.state = 'available'::taskledger.task_state))
           ORDER BY t.n DESC
          LIMIT 1) c ON (true))
      CROSS JOIN LATERAL ( SELECT (COALESCE(( SELECT t.tasks
-                   FROM taskledger.task_totals t
+                   FROM taskledger_internal.task_totals t
                   WHERE ((t.kind = l.kind) AND (t.state = 'scheduled'::taskledger.task_state))
                   ORDER BY t.n DESC
                  LIMIT 1), (0)::bigint) + COALESCE(( SELECT t.tasks
-                   FROM taskledger.task_totals t
+                   FROM taskledger_internal.task_totals t
                   WHERE ((t.kind = l.kind) AND (t.state = 'in_line'::taskledger.task_state))
                   ORDER BY t.n DESC
                  LIMIT 1), (0)::bigint)) AS value) s);
@@ -8835,18 +8654,6 @@ CREATE TABLE taskledger.parked (
 
 COMMENT ON TABLE taskledger.parked IS 'Events that the relay could not publish. They block no others. The status is degraded until they are discarded.';
 
-CREATE VIEW taskledger.parked_events AS
- SELECT p."position",
-    p.kind,
-    p.biz_id,
-    p.version,
-    p.reason,
-    p.parked_at
-   FROM taskledger.parked p
-  WHERE (NOT p.discarded);
-
-COMMENT ON VIEW taskledger.parked_events IS 'The events that the relay could not publish, except discarded ones.';
-
 CREATE TABLE taskledger.partition_weight (
     partition text NOT NULL COLLATE pg_catalog."C",
     weight numeric NOT NULL,
@@ -8858,15 +8665,6 @@ CREATE TABLE taskledger.partition_weight (
 );
 
 COMMENT ON TABLE taskledger.partition_weight IS 'The weights of partitions, as set by operators. A partition without a row has the weight 1. While two partitions have waiting tasks of a kind and priority, these begin in proportion to the weights.';
-
-CREATE VIEW taskledger.partition_weights AS
- SELECT w.partition,
-    w.weight,
-    w.actor,
-    w.updated_at
-   FROM taskledger.partition_weight w;
-
-COMMENT ON VIEW taskledger.partition_weights IS 'The partitions with a weight other than the default of 1.';
 
 CREATE TABLE taskledger.pause (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -8895,42 +8693,6 @@ CREATE SEQUENCE taskledger.rejected
     CACHE 1;
 
 COMMENT ON SEQUENCE taskledger.rejected IS 'Counts the calls that were rejected because too many tasks of their kind wait, rolled back or not.';
-
-CREATE VIEW taskledger.relay_lease AS
- SELECT l.holder,
-    l.since,
-    l.alive_until,
-    (l.alive_until > clock_timestamp()) AS is_alive,
-    (l.detail ->> 'note'::text) AS note,
-    (l.detail ->> 'cause'::text) AS note_cause,
-    ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
-    COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing,
-    (l.alive_until > (clock_timestamp() + l.term)) AS is_ahead,
-    COALESCE(l.backend, 0) AS backend,
-    ((l.backend IS NOT NULL) AND (NOT pg_is_in_recovery()) AND (NOT (EXISTS ( SELECT
-           FROM pg_stat_activity a
-          WHERE (a.pid = l.backend))))) AS is_gone
-   FROM taskledger.lease l
-  WHERE (l.name = 'relay'::text);
-
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease. note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message, ''off'' if no relay is expected to run. is_refusing: it waits for an operator. is_ahead: the lease was taken before the clock was set back, and not renewed since. is_gone: the server process backend of the holder''s connection has ended; a live holder reconnects at once.';
-
-CREATE VIEW taskledger.relay_mark AS
- SELECT c.n,
-    c.seen,
-    c.recorded_at,
-    c.timeline,
-    GREATEST(c.seen_top, c.after_position) AS top,
-    ((c.mark ->> 'generation'::text))::bigint AS generation,
-    (c.mark ->> 'stream_created'::text) AS stream_created,
-    ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
-    ((c.mark ->> 'stream_tail'::text))::bigint AS stream_tail,
-    (c.mark ->> 'server'::text) AS server,
-    ((c.mark ->> 'max_age_ms'::text))::bigint AS max_age_ms
-   FROM taskledger.cursors c
-  WHERE (c.reader = 'relay'::text);
-
-COMMENT ON VIEW taskledger.relay_mark IS 'The events that the relay had published when it wrote each row of its cursor: none above position top, and all visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. max_age_ms is how long the stream keeps messages, 0 forever. server is the server_run() in which the relay has made sure that no other copy of the database works.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -9069,6 +8831,29 @@ CREATE VIEW taskledger.subscribers AS
 
 COMMENT ON VIEW taskledger.subscribers IS 'The subscribers: each continues about at a position, unless it is paused. taskledger_internal.feed_lag counts the events that it has not passed.';
 
+CREATE TABLE taskledger.task (
+    enqueued_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    state taskledger.task_state NOT NULL,
+    version integer NOT NULL,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    shard smallint NOT NULL,
+    priority smallint DEFAULT 3 NOT NULL,
+    aside taskledger.task_state,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    partition text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
+    error text,
+    fingerprint text COLLATE pg_catalog."C",
+    due_at timestamp with time zone,
+    cause text COLLATE pg_catalog."C",
+    lingering bigint
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
+
 CREATE VIEW taskledger.task_counts AS
  WITH RECURSIVE newest AS (
         ( SELECT c.kind,
@@ -9171,15 +8956,6 @@ CREATE TABLE taskledger.token (
 
 COMMENT ON TABLE taskledger.token IS 'The callers of the HTTP API: the hashes of their tokens, their roles and kinds.';
 
-CREATE VIEW taskledger.worker_kinds AS
- SELECT l.holder AS worker,
-    k.kind
-   FROM (taskledger.lease l
-     CROSS JOIN LATERAL unnest(taskledger_internal.lease_kinds(l.detail)) k(kind))
-  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND (strpos((l.detail)::text, '"is_session":true'::text) = 0));
-
-COMMENT ON VIEW taskledger.worker_kinds IS 'The kinds that each live worker handles.';
-
 CREATE VIEW taskledger.workers AS
  SELECT l.holder AS worker,
     l.since,
@@ -9195,6 +8971,230 @@ CREATE VIEW taskledger.workers AS
   WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger_internal.lease_kinds(l.detail) IS NOT NULL) AND (strpos((l.detail)::text, '"is_session":true'::text) = 0));
 
 COMMENT ON VIEW taskledger.workers IS 'The workers that are alive, or were lost within about a day; without leases of sessions. alive_ms: for how many milliseconds a worker still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
+
+CREATE VIEW taskledger_internal.archive_settings AS
+ SELECT s.kind,
+    s.keep,
+    s.actor,
+    s.updated_at
+   FROM taskledger.archive_setting s;
+
+COMMENT ON VIEW taskledger_internal.archive_settings IS 'The kinds whose finished tasks the archive of serve keeps for a time of their own; null: forever.';
+
+CREATE VIEW taskledger_internal.claimed_kinds AS
+ SELECT DISTINCT k.kind
+   FROM (taskledger.lease l
+     CROSS JOIN LATERAL unnest(taskledger_internal.lease_kinds(l.detail)) k(kind))
+  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND ((l.detail ->> 'key'::text) IS NULL) AND (strpos((l.detail)::text, '"is_session":true'::text) = 0));
+
+COMMENT ON VIEW taskledger_internal.claimed_kinds IS 'The kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
+
+CREATE VIEW taskledger_internal.dispatcher AS
+ SELECT ((l.detail ->> 'epoch'::text))::bigint AS epoch,
+    (l.detail ->> 'key'::text) AS key,
+    ((l.detail ->> 'latency_us'::text))::bigint AS latency_us
+   FROM taskledger.lease l
+  WHERE (l.name = 'dispatcher'::text);
+
+COMMENT ON VIEW taskledger_internal.dispatcher IS 'The number of the active dispatcher, or of the last one, its public key (hex), and for how many microseconds it lets events gather. Without one, no row.';
+
+CREATE VIEW taskledger_internal.event_fence AS
+ SELECT event.kind,
+    event.biz_id,
+    event.version,
+    event.attempt,
+    event.shard,
+    event.type,
+    event.login_id,
+    event.actor,
+    event.priority,
+    event.partition,
+    event.order_key
+   FROM taskledger.event;
+
+COMMENT ON VIEW taskledger_internal.event_fence IS 'The events that workers'' events must follow. Only a policy needs it.';
+
+CREATE VIEW taskledger_internal.feed_holds AS
+ SELECT c.reader,
+        CASE
+            WHEN w.is_local THEN COALESCE(w.audited, c.seen)
+            ELSE '1:1:'::pg_snapshot
+        END AS seen,
+        CASE
+            WHEN (w.is_local AND (w.audited IS NULL)) THEN c.until
+            ELSE NULL::pg_snapshot
+        END AS until,
+    c.after_position,
+    (starts_with(c.reader, 'subscriber/'::text) OR (c.reader = 'relay'::text)) AS is_bounded
+   FROM (( SELECT DISTINCT ON (n.reader) n.reader,
+            n.n,
+            n.seen,
+            n.seen_top,
+            n.seen_bound,
+            n.until,
+            n.top,
+            n.bound,
+            n.after_position,
+            n.audited,
+            n.unaudited,
+            n.unaudited_xor,
+            n.origin,
+            n.timeline,
+            n.xid,
+            n.mark,
+            n.login,
+            n.recorded_at
+           FROM taskledger.cursor n
+          ORDER BY n.reader, n.n DESC) c
+     CROSS JOIN LATERAL ( SELECT v.is_local,
+                CASE
+                    WHEN (c.reader <> ALL (ARRAY['seal'::text, 'line'::text])) THEN c.audited
+                    ELSE NULL::pg_snapshot
+                END AS audited
+           FROM taskledger.cursors v
+          WHERE ((v.reader = c.reader) AND (v.n = c.n))) w);
+
+COMMENT ON VIEW taskledger_internal.feed_holds IS 'The events that each reader of the feed has read and audited, as feed_passed takes them, and whether it may miss older events.';
+
+CREATE VIEW taskledger_internal.floors AS
+ SELECT f."position",
+    f.is_local,
+        CASE
+            WHEN (EXISTS ( SELECT
+               FROM ( SELECT e.xmin
+                       FROM taskledger.event e
+                      WHERE ((e.xid = pg_current_xact_id_if_assigned()) AND (e."position" > f."position"))
+                      ORDER BY e."position"
+                     LIMIT 1) first
+              WHERE (age(first.xmin) > 0))) THEN taskledger_internal.restored_until()
+            ELSE f."position"
+        END AS foreign_until
+   FROM ( SELECT l."position",
+            ((((l.xmin)::text)::bigint = ((((l.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint) OR (l.origin = taskledger_internal.origin())) AS is_local
+           FROM taskledger.floor l
+          WHERE l.one) f;
+
+COMMENT ON VIEW taskledger_internal.floors IS 'The floor. If is_local is false, it belongs to another database, as after a restore until the rebase. foreign_until is the last position at which an event with the transaction''s id may be of another database.';
+
+CREATE VIEW taskledger_internal.key_lives AS
+ SELECT l.kind,
+    l.keep,
+    l.actor,
+    l.updated_at
+   FROM taskledger.key_life l;
+
+COMMENT ON VIEW taskledger_internal.key_lives IS 'The kinds whose archived keys are forgotten, and after which time. Keys of other kinds stay known forever.';
+
+CREATE VIEW taskledger_internal.limited_kinds AS
+ SELECT k.kind,
+    k.name,
+    k.weight,
+    (l.max_running IS NOT NULL) AS has_permits
+   FROM (taskledger.limited_kind k
+     JOIN taskledger.start_limit l ON ((l.name = k.name)));
+
+COMMENT ON VIEW taskledger_internal.limited_kinds IS 'The kinds with limits of starts, and the names of these limits. has_permits: the limit is for how many tasks run at a time, or for this too.';
+
+CREATE VIEW taskledger_internal.lingering_place AS
+ SELECT (c.mark -> 'listed'::text) AS place
+   FROM ( SELECT n.mark,
+            n.is_local
+           FROM taskledger.cursors n
+          WHERE (n.reader = 'projector'::text)
+          ORDER BY n.n DESC
+         LIMIT 1) c
+  WHERE c.is_local;
+
+COMMENT ON VIEW taskledger_internal.lingering_place IS 'The place of the feed up to which lingering_tasks is complete (JSON); no row or null: none.';
+
+CREATE VIEW taskledger_internal.lingering_is_current AS
+ SELECT (EXISTS ( SELECT
+           FROM taskledger_internal.lingering_place p
+          WHERE ((((p.place -> 'seen'::text) ->> 'top'::text))::bigint > 0))) AS is_current;
+
+COMMENT ON VIEW taskledger_internal.lingering_is_current IS 'Whether lingering_tasks follows the projector by seconds: otherwise it is absent, of another database, or is being made.';
+
+CREATE VIEW taskledger_internal.lingering_tasks AS
+ SELECT t.enqueued_at,
+    t.kind,
+    t.biz_id,
+    t.shard,
+    t.state,
+    t.version,
+    t.updated_at,
+    t.lingering AS "position",
+    t.priority,
+    t.partition
+   FROM taskledger.task t
+  WHERE (t.lingering IS NOT NULL);
+
+COMMENT ON VIEW taskledger_internal.lingering_tasks IS 'The available and running tasks that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, priority, partition, position) gives the order in which the tasks of a kind, a priority and a partition begin.';
+
+CREATE VIEW taskledger_internal.parked_events AS
+ SELECT p."position",
+    p.kind,
+    p.biz_id,
+    p.version,
+    p.reason,
+    p.parked_at
+   FROM taskledger.parked p
+  WHERE (NOT p.discarded);
+
+COMMENT ON VIEW taskledger_internal.parked_events IS 'The events that the relay could not publish, except discarded ones.';
+
+CREATE VIEW taskledger_internal.partition_weights AS
+ SELECT w.partition,
+    w.weight,
+    w.actor,
+    w.updated_at
+   FROM taskledger.partition_weight w;
+
+COMMENT ON VIEW taskledger_internal.partition_weights IS 'The partitions with a weight other than the default of 1.';
+
+CREATE VIEW taskledger_internal.relay_lease AS
+ SELECT l.holder,
+    l.since,
+    l.alive_until,
+    (l.alive_until > clock_timestamp()) AS is_alive,
+    (l.detail ->> 'note'::text) AS note,
+    (l.detail ->> 'cause'::text) AS note_cause,
+    ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
+    COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing,
+    (l.alive_until > (clock_timestamp() + l.term)) AS is_ahead,
+    COALESCE(l.backend, 0) AS backend,
+    ((l.backend IS NOT NULL) AND (NOT pg_is_in_recovery()) AND (NOT (EXISTS ( SELECT
+           FROM pg_stat_activity a
+          WHERE (a.pid = l.backend))))) AS is_gone
+   FROM taskledger.lease l
+  WHERE (l.name = 'relay'::text);
+
+COMMENT ON VIEW taskledger_internal.relay_lease IS 'The last holder of the relay''s lease. note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message, ''off'' if no relay is expected to run. is_refusing: it waits for an operator. is_ahead: the lease was taken before the clock was set back, and not renewed since. is_gone: the server process backend of the holder''s connection has ended; a live holder reconnects at once.';
+
+CREATE VIEW taskledger_internal.relay_mark AS
+ SELECT c.n,
+    c.seen,
+    c.recorded_at,
+    c.timeline,
+    GREATEST(c.seen_top, c.after_position) AS top,
+    ((c.mark ->> 'generation'::text))::bigint AS generation,
+    (c.mark ->> 'stream_created'::text) AS stream_created,
+    ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
+    ((c.mark ->> 'stream_tail'::text))::bigint AS stream_tail,
+    (c.mark ->> 'server'::text) AS server,
+    ((c.mark ->> 'max_age_ms'::text))::bigint AS max_age_ms
+   FROM taskledger.cursors c
+  WHERE (c.reader = 'relay'::text);
+
+COMMENT ON VIEW taskledger_internal.relay_mark IS 'The events that the relay had published when it wrote each row of its cursor: none above position top, and all visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. max_age_ms is how long the stream keeps messages, 0 forever. server is the server_run() in which the relay has made sure that no other copy of the database works.';
+
+CREATE VIEW taskledger_internal.worker_kinds AS
+ SELECT l.holder AS worker,
+    k.kind
+   FROM (taskledger.lease l
+     CROSS JOIN LATERAL unnest(taskledger_internal.lease_kinds(l.detail)) k(kind))
+  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND (strpos((l.detail)::text, '"is_session":true'::text) = 0));
+
+COMMENT ON VIEW taskledger_internal.worker_kinds IS 'The kinds that each live worker handles.';
 
 ALTER TABLE ONLY taskledger.archive_batch
     ADD CONSTRAINT archive_batch_pkey PRIMARY KEY (id);

@@ -57,7 +57,8 @@ func TestObjectsHaveComments(t *testing.T) {
 		 union all
 		select 'relation ' || c.oid::regclass, obj_description(c.oid, 'pg_class')
 		  from pg_class c
-		 where c.relnamespace = 'taskledger'::regnamespace and c.relkind in ('r', 'v', 'm', 'p', 'S')
+		 where c.relnamespace::regnamespace::text in ('taskledger', 'taskledger_internal')
+		   and c.relkind in ('r', 'v', 'm', 'p', 'S')
 		   and not exists (
 		       select from pg_depend d
 		        where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'i') -- identity

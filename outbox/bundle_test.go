@@ -304,7 +304,7 @@ func (b *bundle) check() []delivery {
 // parked returns the reasons of parked events.
 func (b *bundle) parked() map[ledger.Position]string {
 	b.t.Helper()
-	rows, err := b.pool.Query(b.ctx(), `select position, reason from taskledger.parked_events`)
+	rows, err := b.pool.Query(b.ctx(), `select position, reason from taskledger_internal.parked_events`)
 	if err != nil {
 		b.t.Fatal(err)
 	}

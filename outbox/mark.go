@@ -14,7 +14,7 @@ import (
 const reader = "relay"
 
 // mark is the JSON in every cursor row. With the last sequence of the stream it shows where the next session continues.
-// The view taskledger.relay_mark is the only SQL that names its fields (TestViewOfTheMark).
+// The view taskledger_internal.relay_mark is the only SQL that names its fields (TestViewOfTheMark).
 type mark struct {
 	Generation int    `json:"generation"`       // number of losses of the stream, plus 1
 	Created    string `json:"stream_created"`   // when the stream was created, as createdAt

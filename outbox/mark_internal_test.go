@@ -31,7 +31,7 @@ func TestViewOfTheMark(t *testing.T) {
 		var top int64
 		row := db.QueryRow(t.Context(), `
 			select generation, stream_created, stream_seq, stream_tail, server, top
-			  from taskledger.relay_mark order by n desc limit 1`)
+			  from taskledger_internal.relay_mark order by n desc limit 1`)
 		err = row.Scan(&generation, &stream, &seq, &tail, &server, &top)
 		if err != nil {
 			t.Fatal(err)

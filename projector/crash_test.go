@@ -184,7 +184,8 @@ func shapeOf(tb testing.TB, owner *pgxpool.Pool) (shape string) {
 		   union all
 		  select v.relname || ' ' || v.relowner::regrole || ' ' || coalesce(v.reloptions::text, '') || ' '
 		         || coalesce(v.relacl::text, '') || pg_get_viewdef(v.oid)
-		    from pg_class v where v.relnamespace = 'taskledger'::regnamespace and v.relkind = 'v'
+		    from pg_class v
+		   where v.relnamespace::regnamespace::text in ('taskledger', 'taskledger_internal') and v.relkind = 'v'
 		   union all
 		  select p.proname || ' ' || p.proowner::regrole || ' ' || coalesce(p.proacl::text, '')
 		         || pg_get_functiondef(p.oid)

@@ -55,7 +55,7 @@ type lingering struct {
 	latest time.Time // the list is not put off any longer
 }
 
-// followerMark is the mark of the projector's cursor rows. The view taskledger.lingering_place and
+// followerMark is the mark of the projector's cursor rows. The view taskledger_internal.lingering_place and
 // tags_whole.sql name its fields.
 type followerMark struct {
 	Listed feed.Place `json:"listed"`

@@ -21,7 +21,7 @@ const unlisted = `
 	with l as materialized (
 	  select (place->'seen'->>'snapshot')::pg_snapshot as seen, (place->'until'->>'snapshot')::pg_snapshot as until,
 	         coalesce((place->>'after')::bigint, 0) as after
-	    from taskledger.lingering_place where place is not null)
+	    from taskledger_internal.lingering_place where place is not null)
 	select (select count(*)
 	          from taskledger.task t
 	         cross join lateral (
@@ -46,7 +46,7 @@ const unlisted = `
 	             from taskledger.event e
 	            where e.kind = t.kind and e.biz_id = t.biz_id and e.type in ('enqueued', 'released', 'interrupted')) w
 	         where t.lingering is not null and (not w.has_event or w.last > t.lingering)),
-	       (select count(*) from taskledger.lingering_tasks)`
+	       (select count(*) from taskledger_internal.lingering_tasks)`
 
 type listState struct{ missing, finished, misplaced, listed int }
 
@@ -89,7 +89,7 @@ func TestLingeringTasksAreExact(t *testing.T) {
 	await(t, "the unfinished tasks are listed", func() bool {
 		err := pool.QueryRow(t.Context(), `
 			select (select count(*) from taskledger.task where state in ('available', 'running')),
-			       (select count(*) from taskledger.lingering_tasks)`).Scan(&unfinished, &listed)
+			       (select count(*) from taskledger_internal.lingering_tasks)`).Scan(&unfinished, &listed)
 		if err != nil {
 			t.Fatal(err)
 		}

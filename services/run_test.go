@@ -274,7 +274,7 @@ func TestRunWithALatency(t *testing.T) {
 		})
 	}()
 	for micros := int64(0); micros != 7000; time.Sleep(10 * time.Millisecond) {
-		const latency = "select coalesce(max(d.latency_us), 0) from taskledger.dispatcher d"
+		const latency = "select coalesce(max(d.latency_us), 0) from taskledger_internal.dispatcher d"
 		if err := owner.QueryRow(ctx, latency).Scan(&micros); err != nil {
 			t.Fatal(err)
 		}

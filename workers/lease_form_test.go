@@ -68,7 +68,7 @@ func TestMalformedLeases(t *testing.T) {
 				t.Error(err)
 			}
 			var kinds int
-			const read = "select (select count(kind) from taskledger.worker_kinds where worker = 'good')" +
+			const read = "select (select count(kind) from taskledger_internal.worker_kinds where worker = 'good')" +
 				" + 0 * (select count(alive_ms) from taskledger_internal.worker_alive_ms('evil', 'b'))"
 			if err := owner.QueryRow(t.Context(), read).Scan(&kinds); err != nil || kinds != 1 {
 				t.Errorf("%d kinds, %v, want that of the good worker", kinds, err)

@@ -107,7 +107,7 @@ func TestRightsChangeUnderAPool(t *testing.T) {
 	db.Reset() // until then its connections keep the right
 	b.EnqueueRound("hidden", 5)
 	b.Await("its lease to end", func() bool {
-		return one[int](b, "select count(*) from taskledger.worker_kinds") == 0
+		return one[int](b, "select count(*) from taskledger_internal.worker_kinds") == 0
 	})
 	b.Forge("grant " + roles[0] + " to " + login)
 	b.AwaitSucceeded(6)

@@ -2,4 +2,5 @@
 -- No parameters. Takes no locks.
 select exists (select from taskledger.cursors where reader = 'relay')
    and not exists (select from taskledger.outbox),
-       coalesce((select l.note from taskledger.relay_lease l where l.note_since < now() - interval '10 seconds'), '')
+       coalesce((select l.note from taskledger_internal.relay_lease l
+                  where l.note_since < now() - interval '10 seconds'), '')

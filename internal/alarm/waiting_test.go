@@ -57,7 +57,8 @@ func TestWaitingTasksAreFoundInTheList(t *testing.T) {
 	for i := 0; !isCurrent; i++ { // a page of the projector has the place of the list
 		ledgertest.Enqueue(t, b.db, ledgertest.Key(t, fmt.Sprint("note.write/", i)), "")
 		time.Sleep(100 * time.Millisecond)
-		err := b.db.QueryRow(t.Context(), "select is_current from taskledger.lingering_is_current").Scan(&isCurrent)
+		const current = "select is_current from taskledger_internal.lingering_is_current"
+		err := b.db.QueryRow(t.Context(), current).Scan(&isCurrent)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,7 +55,8 @@ func (r *rogue) publish(reports ...dispatch.Report) (epoch int64) {
 	r.t.Helper()
 	var incarnation, key string
 	err := r.db.QueryRow(r.t.Context(), `
-		select coalesce(taskledger_internal.session_incarnation(), ''), d.epoch, d.key from taskledger.dispatcher d`).
+		select coalesce(taskledger_internal.session_incarnation(), ''), d.epoch, d.key
+		  from taskledger_internal.dispatcher d`).
 		Scan(&incarnation, &epoch, &key)
 	if err != nil {
 		r.t.Fatal(err)

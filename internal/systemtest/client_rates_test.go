@@ -118,7 +118,7 @@ func (r *rates) measure(name string, run func(context.Context, ledger.Kind) erro
 	go func() { ended <- run(ctx, kind) }()
 	// Neither query counts events, so that waiting takes nothing from the workers.
 	r.await(ctx, 100*time.Millisecond, `select coalesce((
-		select t.tasks >= $2 from taskledger.task_totals t where t.kind = $1 and t.state = 'succeeded'
+		select t.tasks >= $2 from taskledger_internal.task_totals t where t.kind = $1 and t.state = 'succeeded'
 		 order by t.n desc limit 1), false)`, string(kind), n)
 	const singles = 200
 	for i := range singles {

@@ -9,7 +9,7 @@ select l.name, l.kinds, l.weights, coalesce(l.per, ''), coalesce(l.max_running, 
           from unnest(l.kinds) k(kind)
          cross join lateral (
            select c.tasks
-             from taskledger.task_totals c
+             from taskledger_internal.task_totals c
             where c.kind = k.kind and c.state = 'available'
             order by c.n desc
             limit 1) t),
@@ -18,7 +18,7 @@ select l.name, l.kinds, l.weights, coalesce(l.per, ''), coalesce(l.max_running, 
     select n.name
       from taskledger.limit_use n
      where n.name > $1::text and ($3::text = '' or n.name in (
-             select k.name from taskledger.limited_kinds k where k.kind = $3::text))
+             select k.name from taskledger_internal.limited_kinds k where k.kind = $3::text))
        and ($4::text = '' or n.name = $4::text)
      order by n.name
      limit $2::bigint) n

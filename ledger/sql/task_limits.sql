@@ -10,18 +10,18 @@ select l.name, v.value, coalesce(l.per, ''), coalesce(l.max_running, -1), coales
           order by p.taken_at
           limit 5),
        (select (date_part('epoch', s.taken_at) * 1e6)::bigint + l.window_us
-          from taskledger.recent_starts s
+          from taskledger_internal.recent_starts s
          where s.name = l.name and s.value = v.value
          order by s.taken_at
         offset greatest(0, (
           select count(*) - l.burst + k.weight - 1
-            from taskledger.recent_starts c
+            from taskledger_internal.recent_starts c
            where c.name = l.name and c.value = v.value))
          limit (
           select (count(*) > l.burst - k.weight)::integer
-            from taskledger.recent_starts c
+            from taskledger_internal.recent_starts c
            where c.name = l.name and c.value = v.value))
-  from taskledger.limited_kinds k
+  from taskledger_internal.limited_kinds k
   join taskledger.start_limits l on l.name = k.name
  cross join lateral taskledger_internal.limit_value(l.per, $1::text, $2::text) v(value)
  where k.kind = $1::text and v.value is not null

@@ -6,7 +6,7 @@ select x.kind, x.biz_id, x.shard, x.until, coalesce(before.tail, 0), coalesce(pa
   from taskledger.erasures x
   left join lateral (
     select m.stream_tail as tail
-      from taskledger.relay_mark m
+      from taskledger_internal.relay_mark m
      where m.stream_created = $2::text and m.recorded_at < x.first_at
      order by m.n desc
      limit 1) before on true
@@ -17,7 +17,7 @@ select x.kind, x.biz_id, x.shard, x.until, coalesce(before.tail, 0), coalesce(pa
         on c.reader = 'relay' and c.is_local
        and taskledger_internal.feed_passed(e.xid, e.position, taskledger_internal.feed_floor(), c.seen, c.until,
                                            c.after_position)
-      join taskledger.relay_mark m on m.n = c.n and m.stream_created = $2::text
+      join taskledger_internal.relay_mark m on m.n = c.n and m.stream_created = $2::text
      where e.kind = x.kind and e.biz_id = x.biz_id and e.position = x.until
      order by m.n
      limit 1) passed on true

@@ -7,20 +7,20 @@
 select r.n, r.is_covered
   from (
    (select m.n, 1 as preference, true as is_covered
-      from taskledger.relay_mark m
+      from taskledger_internal.relay_mark m
      where m.stream_created = $1::text and m.stream_seq <= $2::bigint
      order by m.n desc
      limit 1)
     union all
    (select m.n, 2, false
-      from taskledger.relay_mark m
-     where m.top >= (select l.top from taskledger.relay_mark l order by l.n desc limit 1) - $4::bigint
+      from taskledger_internal.relay_mark m
+     where m.top >= (select l.top from taskledger_internal.relay_mark l order by l.n desc limit 1) - $4::bigint
        and ($3::bigint = 0 or m.recorded_at > clock_timestamp() - $3::bigint * interval '1 millisecond')
      order by m.n
      limit 1)
     union all
    (select m.n, 3, false
-      from taskledger.relay_mark m
+      from taskledger_internal.relay_mark m
      order by m.n desc
      limit 1)) r
  order by r.preference

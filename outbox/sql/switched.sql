@@ -4,9 +4,9 @@
 -- Locks nothing. Index: primary key of cursor, which it reads for the relay.
 select (extract(epoch from greatest(
          case
-           when exists (select from taskledger.relay_mark m where m.timeline <> taskledger_internal.timeline())
+           when exists (select from taskledger_internal.relay_mark m where m.timeline <> taskledger_internal.timeline())
            then coalesce((select min(m.recorded_at)
-                            from taskledger.relay_mark m
+                            from taskledger_internal.relay_mark m
                            where m.timeline = taskledger_internal.timeline()),
                          clock_timestamp())
          end, taskledger_internal.rebased_at())) * 1e6)::bigint

@@ -3,7 +3,7 @@
 -- Locks nothing. Indexes: task_lingering; primary key of event.
 select e.actor, count(*), (extract(epoch from min(o.updated_at)) * 1e6)::bigint
   from (select l.kind, l.biz_id, l.version, l.state, l.updated_at
-          from taskledger.lingering_tasks l
+          from taskledger_internal.lingering_tasks l
          order by l.enqueued_at, l.kind, l.biz_id
          limit $1::bigint) o
  cross join lateral (

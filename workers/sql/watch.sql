@@ -13,16 +13,16 @@ select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.s
        coalesce(d.epoch, 0), coalesce(d.key, ''), coalesce(d.latency_us, 0),
        coalesce(k.kind, ''), coalesce(k.is, '')
   from (select) always
-  left join taskledger.dispatcher d on true
+  left join taskledger_internal.dispatcher d on true
   left join (
    select p.kind, 'paused' as is
      from taskledger.paused_kinds p
    union all
    select c.kind, 'claimed'
-     from taskledger.claimed_kinds c
+     from taskledger_internal.claimed_kinds c
    union all
    select l.kind, case when l.has_permits then 'gated' else 'limited' end
-     from taskledger.limited_kinds l
+     from taskledger_internal.limited_kinds l
    union all
    select o.kind, 'shed'
      from taskledger.overload o

@@ -2,7 +2,7 @@
 -- $1 kind.
 -- Locks nothing. Index: primary key of task_count, backwards.
 select c.tasks
-  from taskledger.task_totals c
+  from taskledger_internal.task_totals c
  where c.kind = $1::text and c.state = 'available'
  order by c.n desc
  limit 1

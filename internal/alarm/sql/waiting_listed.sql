@@ -6,7 +6,7 @@
 -- with its age in milliseconds, or null. Locks nothing. Index: task_lingering.
 with page as materialized (
   select t.enqueued_at, t.kind, t.biz_id, t.state, t.updated_at
-    from taskledger.lingering_tasks t
+    from taskledger_internal.lingering_tasks t
    where (t.enqueued_at, t.kind, t.biz_id)
          > ('epoch'::timestamptz + $2::bigint * interval '1 microsecond', $3::text, $4::text)
      and t.enqueued_at < clock_timestamp() - $6::bigint * interval '1 millisecond'

@@ -4,7 +4,7 @@
 -- Locks nothing. Reads two small tables.
 select k.kind, l.name, l.kinds, l.weights, coalesce(l.per, ''), coalesce(l.max_running, -1), coalesce(l.rate, 0),
        coalesce(l.period_s, 0), coalesce(l.burst, 0)
-  from taskledger.limited_kinds k
+  from taskledger_internal.limited_kinds k
   join taskledger.start_limits l on l.name = k.name
  where k.kind = any ($1::text[])
  order by k.kind, l.name

@@ -5,7 +5,7 @@
 -- event.
 with oldest as materialized (
   select l.kind, l.biz_id, l.version, l.state
-    from taskledger.lingering_tasks l
+    from taskledger_internal.lingering_tasks l
    order by l.enqueued_at, l.kind, l.biz_id
    limit $1::bigint
 ), held as materialized (

@@ -17,7 +17,7 @@ with recursive wanted as materialized (
     from wanted w
    cross join lateral (
      select i.partition
-       from taskledger.lingering_tasks i
+       from taskledger_internal.lingering_tasks i
       where i.kind = w.kind and i.priority = w.priority and i.partition > w.after
       order by i.partition
       limit 1) f
@@ -26,7 +26,7 @@ with recursive wanted as materialized (
     from found b
    cross join lateral (
      select i.partition
-       from taskledger.lingering_tasks i
+       from taskledger_internal.lingering_tasks i
       where i.kind = b.kind and i.priority = b.priority and i.partition > b.partition
       order by i.partition
       limit 1) f
@@ -37,15 +37,15 @@ with recursive wanted as materialized (
          with ordinality as k(kind, priority, partition, after, most, n)
    cross join lateral (
      select i.biz_id, i.position
-       from taskledger.lingering_tasks i
+       from taskledger_internal.lingering_tasks i
       where i.kind = k.kind and i.priority = k.priority and i.partition = k.partition and i.position > k.after
       order by i.position
       limit k.most) t
   union all
   select f.n, f.partition, 0 from found f
 )
-select coalesce((select p.place::text from taskledger.lingering_place p), ''), coalesce(r.n, 0), coalesce(r.text, ''),
-       coalesce(r.position, 0)
+select coalesce((select p.place::text from taskledger_internal.lingering_place p), ''), coalesce(r.n, 0),
+       coalesce(r.text, ''), coalesce(r.position, 0)
   from (select) always
   left join answer r on true
  order by r.n, r.position, r.text collate "C"

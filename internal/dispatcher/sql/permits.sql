@@ -13,5 +13,5 @@ select (date_part('epoch', clock_timestamp()) * 1e6)::bigint, coalesce(u.name, '
      where p.name = any ($1::text::text[])
      union all
     select s.name, s.value, '', '', 0, s.taken_at
-      from taskledger.recent_starts s
+      from taskledger_internal.recent_starts s
      where s.name = any ($1::text::text[])) u on true

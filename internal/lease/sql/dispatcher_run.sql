@@ -11,5 +11,5 @@ select taskledger.installation(), h.run,
                 and d.detail->>'installation' = taskledger.installation(), false)
   from (select taskledger_internal.server_run() as run) h
   left join taskledger.lease d on d.name = 'dispatcher'
-  left join taskledger.relay_lease r on true
-  left join lateral (select m.server from taskledger.relay_mark m order by m.n desc limit 1) m on true
+  left join taskledger_internal.relay_lease r on true
+  left join lateral (select m.server from taskledger_internal.relay_mark m order by m.n desc limit 1) m on true

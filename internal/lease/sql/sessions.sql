@@ -15,7 +15,8 @@ select p.kinds, c.limits, v.weights, coalesce(w.worker, ''), coalesce(w.term_ms,
              order by l.name)::text, '') as limits
       from taskledger.start_limits l) c
  cross join (
-    select coalesce(json_object_agg(w.partition, w.weight)::text, '') as weights from taskledger.partition_weights w) v
+    select coalesce(json_object_agg(w.partition, w.weight)::text, '') as weights
+      from taskledger_internal.partition_weights w) v
   left join (
     select l.holder as worker, (extract(epoch from l.term) * 1000)::bigint as term_ms, l.detail,
            encode(sha256(convert_to(l.detail::text, 'UTF8')), 'hex') as digest

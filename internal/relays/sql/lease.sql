@@ -3,4 +3,4 @@
 select l.holder, (extract(epoch from l.since) * 1e6)::bigint, (extract(epoch from l.alive_until) * 1e6)::bigint,
        l.is_alive and not l.is_ahead, coalesce(l.note, ''), coalesce(l.note_cause, ''),
        (extract(epoch from l.note_since) * 1e6)::bigint, l.is_refusing, l.backend, l.is_gone
-  from taskledger.relay_lease l
+  from taskledger_internal.relay_lease l

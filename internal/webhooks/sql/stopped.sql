@@ -23,7 +23,7 @@ with served as materialized (
    cross join lateral taskledger_internal.feed_lag('subscriber/webhook-' || s.name, 1) l
    where not s.is_paused and greatest(l.oldest, s.moved_at) < clock_timestamp() - $1::bigint * interval '1 ms'
      and (s.name in (select v.name from served v)
-          or exists (select from taskledger.task_totals t where t.kind = 'taskledger.webhook.' || s.name))
+          or exists (select from taskledger_internal.task_totals t where t.kind = 'taskledger.webhook.' || s.name))
 ), found as (
   select g.name, 'gone' as why, g.since from gone g
    where g.name in (select s.name from subscribed s union all select v.name from served v)

@@ -1,3 +1,3 @@
 -- Reads the role that the transaction has set, or none, and whether a kind has a concurrency limit.
 -- $1 kind. Returns one row. Locks nothing. Index: primary key.
-select current_setting('role'), exists (select from taskledger.limited_kinds l where l.kind = $1::text)
+select current_setting('role'), exists (select from taskledger_internal.limited_kinds l where l.kind = $1::text)
