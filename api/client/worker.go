@@ -195,7 +195,7 @@ func hostName() string {
 func (w *worker) ask(ctx, handlers context.Context) error {
 	ask := wire.Ask{Worker: w.options.Name, Session: w.session, Kinds: w.options.Kinds, Guarantee: w.options.Guarantee,
 		Timeout: w.options.Timeout.Seconds(), Protocol: wire.Protocol}
-	warned := map[ledger.Kind]bool{}
+	warned := map[string]bool{}
 	for {
 		select {
 		case w.slots <- struct{}{}:
@@ -217,11 +217,11 @@ func (w *worker) ask(ctx, handlers context.Context) error {
 		w.every = time.Duration(got.HeartbeatEvery * float64(time.Second))
 		w.mu.Unlock()
 		for _, k := range got.UnknownKinds {
-			if !warned[k.Kind] {
+			if !warned[k.Detail] { // with similar kinds once there are some
 				w.options.Logger.WarnContext(ctx, "the worker waits for a kind without tasks", "kind", string(k.Kind),
 					"hint", k.Detail)
 			}
-			warned[k.Kind] = true
+			warned[k.Detail] = true
 		}
 		for _, t := range got.Tasks {
 			w.begin(handlers, t)

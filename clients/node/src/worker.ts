@@ -154,8 +154,8 @@ export class Worker<C = undefined> {
       received = answer.batch;
       this.every = answer.heartbeat_every;
       this.beats ??= this.heartbeats();
-      for (const { kind, detail } of answer.unknown_kinds ?? []) {
-        if (this.warned.size < this.warned.add(kind).size) log("warn", detail);
+      for (const { detail } of answer.unknown_kinds ?? []) { // it names similar kinds once there are some
+        if (this.warned.size < this.warned.add(detail).size) log("warn", detail);
       }
       for (const task of answer.tasks) this.begin(task);
     }
