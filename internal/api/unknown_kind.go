@@ -160,7 +160,7 @@ func (n *kindNames) similarTo(kind ledger.Kind) []ledger.Kind {
 	distances := make(map[ledger.Kind]int)
 	for k := range n.known {
 		most := max(1, min(3, len(kind)/4, len(k)/4))
-		if d := distance(kind, k); d <= most && !reserved.IsKind(k) {
+		if d := distance(kind, k, most); d <= most && !reserved.IsKind(k) {
 			distances[k] = d
 			similar = append(similar, k)
 		}
@@ -172,14 +172,19 @@ func (n *kindNames) similarTo(kind ledger.Kind) []ledger.Kind {
 	return similar
 }
 
+var separators = strings.NewReplacer("-", ".", "_", ".")
+
 // plain returns a kind in lower case and with one separator: people confuse these.
-func plain(k ledger.Kind) string {
-	return strings.NewReplacer("-", ".", "_", ".").Replace(strings.ToLower(string(k)))
-}
+func plain(k ledger.Kind) string { return separators.Replace(strings.ToLower(string(k))) }
 
 // distance returns how many bytes must be inserted, removed, replaced or exchanged with their neighbor to make one kind
-// of another, without regard to case and separators.
-func distance(one, other ledger.Kind) int {
+// of another, without regard to case and separators. If these are more than most, it returns any larger number, and
+// compares little of the kinds.
+func distance(one, other ledger.Kind, most int) int {
+	tooMany := most + 1
+	if max(len(one), len(other))-min(len(one), len(other)) > most {
+		return tooMany
+	}
 	a, b := plain(one), plain(other)
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
@@ -187,16 +192,28 @@ func distance(one, other ledger.Kind) int {
 	}
 	for i := 1; i <= len(a); i++ {
 		before, last, row = last, row, before
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			replaced := last[j-1]
+		from, to := max(1, i-most), min(len(b), i+most) // other bytes are too far apart
+		row[from-1] = tooMany
+		if from == 1 {
+			row[0] = i
+		}
+		least := row[from-1]
+		for j := from; j <= to; j++ {
+			replaced, removed := last[j-1], tooMany
 			if a[i-1] != b[j-1] {
 				replaced++
 			}
-			row[j] = min(replaced, last[j]+1, row[j-1]+1)
+			if j < i+most {
+				removed = last[j] + 1
+			}
+			row[j] = min(replaced, removed, row[j-1]+1)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
 				row[j] = min(row[j], before[j-2]+1)
 			}
+			least = min(least, row[j])
+		}
+		if least > most { // it does not become less, nor by an exchange
+			return tooMany
 		}
 	}
 	return row[len(b)]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +28,25 @@ func TestSimilarKinds(t *testing.T) {
 		if got := n.similarTo(kind); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", kind, got, want)
 		}
+	}
+}
+
+// The search holds up the calls of all workers: however long the names are, and however much they have in common.
+func TestSimilarKindsAreFoundFast(t *testing.T) {
+	t.Parallel()
+	known := map[ledger.Kind]bool{}
+	for i := range maxKinds {
+		known[ledger.Kind(fmt.Sprintf("%s%08d", strings.Repeat("a", ledger.MaxKindLen-8), i))] = true
+	}
+	n := &kindNames{known: known, similar: map[ledger.Kind][]ledger.Kind{}}
+	fastest := time.Hour
+	for i := range 3 {
+		begun := time.Now()
+		n.similarTo(ledger.Kind(fmt.Sprintf("%dz%s", i, strings.Repeat("b", ledger.MaxKindLen-2))))
+		fastest = min(fastest, time.Since(begun))
+	}
+	if fastest > 100*time.Millisecond {
+		t.Errorf("it took %s", fastest)
 	}
 }
 
