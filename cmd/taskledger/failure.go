@@ -98,6 +98,9 @@ func (a *app) describe(err error) *failure {
 		connect.Config.Host == "127.0.0.1" && int(connect.Config.Port) == embedded.LastPort(a.config.dataDir) {
 		f.hint = fmt.Sprintf("that is serve's own PostgreSQL, which does not run: taskledger serve --data-dir %s",
 			a.config.dataDir)
+		if a.command == "taskledger serve" {
+			f.hint = "that is serve's own PostgreSQL, which serve starts only without " + envDatabaseURL + ": unset it"
+		}
 	}
 	if binaries := (*pgserver.NoBinariesError)(nil); errors.As(err, &binaries) {
 		if a.command == "taskledger serve" {
