@@ -42,7 +42,7 @@ $$;
 -- +goose StatementEnd
 
 comment on schema taskledger_internal is
-  'Functions and views that statements, policies and functions of taskledger use. They may change with each version.';
+  'Functions and views for statements, policies and functions of schema taskledger. They may change with each version.';
 
 create type taskledger.event_type as enum (
   'enqueued', 'scheduled', 'lined_up', 'released', 'started', 'progressed', 'succeeded', 'failed',

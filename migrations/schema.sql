@@ -7,7 +7,7 @@ COMMENT ON SCHEMA taskledger IS 'Tasks as an append-only log of events. Start wi
 
 CREATE SCHEMA taskledger_internal;
 
-COMMENT ON SCHEMA taskledger_internal IS 'Functions and views that statements, policies and functions of taskledger use. They may change with each version.';
+COMMENT ON SCHEMA taskledger_internal IS 'Functions and views for statements, policies and functions of schema taskledger. They may change with each version.';
 
 CREATE TYPE taskledger.event_type AS ENUM (
     'enqueued',
