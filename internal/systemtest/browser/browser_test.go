@@ -258,7 +258,7 @@ func (s *site) sell(t *testing.T, earlier ...string) {
 		k := ledgertest.Key(t, fmt.Sprintf("invoice.print/2026-%04d", i))
 		enqueue(k, `{"order": "order-1004", "copies": 2}`)
 		r := ledgertest.Request(k, 1, ledger.EventBuried)
-		r.Actor, r.Data = "ada", []byte(`{"reason": "the printer of the warehouse answers 503 Service Unavailable"}`)
+		r.Actor, r.Data = "ada", []byte(`{"reason": "set aside until the printer of the warehouse is repaired"}`)
 		if _, err := ledger.Append(t.Context(), owner, r); err != nil {
 			t.Fatal(err)
 		}
