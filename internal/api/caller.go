@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/taskledger/taskledger/api/client"
@@ -99,15 +100,19 @@ const (
 	Cancel  Change = "cancel"
 )
 
-// ChangeTask changes a task by the rules of the API. It commits. It returns a [*client.Problem], or an error of
-// [ledger.Cancel].
+// ChangeTask changes a task by the rules of the API. Unlike the API, [Cancel] also ends a dead task, see
+// [operator.Operator.CancelDeadTask]. It commits. It returns a [*client.Problem], or an error of [ledger.Cancel].
 func (h *Handler) ChangeTask(ctx context.Context, c Caller, k ledger.Key, change Change, reason string) error {
 	if err := c.MayChange(k.Kind); err != nil {
 		return err
 	}
 	audit := c.c.audit(reason)
 	o := &ledger.ChangeOptions{Actor: audit.Actor, Reason: audit.Reason}
-	return h.changeOne(ctx, k, string(change), wire.Change{Reason: reason}, o)
+	err := h.changeOne(ctx, k, string(change), wire.Change{Reason: reason}, o)
+	if t := (*ledger.TransitionError)(nil); change == Cancel && errors.As(err, &t) && t.State == ledger.StateDead {
+		return h.operator.CancelDeadTask(ctx, k, audit)
+	}
+	return err
 }
 
 // ReleaseGroup releases at most limit dead tasks of a kind whose errors share a fingerprint, by the rules of the API.

@@ -27,7 +27,7 @@ var acts = []act{
 	{api.Release, "Release", []ledger.State{ledger.StateDead, ledger.StateCancelled, ledger.StateExpired,
 		ledger.StateDiscarded, ledger.StateScheduled, ledger.StateRetrying}},
 	{api.Bury, "Bury", unfinished},
-	{api.Cancel, "Cancel", unfinished},
+	{api.Cancel, "Cancel", append(slices.Clone(unfinished), ledger.StateDead)},
 }
 
 // actData is the content of the page of an act: its preview, or its result.

@@ -77,7 +77,7 @@ func TestBulk(t *testing.T) {
 	b := s.as(api.Operator)
 	p := b.get("/tasks?state=dead&prefix=order-")
 	b.want(p, http.StatusOK, "Release all…")
-	if strings.Contains(p.body, "Cancel all…") || strings.Contains(b.get("/tasks").body, "all…") {
+	if strings.Contains(p.body, "Bury all…") || strings.Contains(b.get("/tasks").body, "all…") {
 		t.Error("the page offers an act that the state of the filter does not allow")
 	}
 	// The first tasks were changed before the server was killed.

@@ -68,7 +68,8 @@ func TestFailures(t *testing.T) {
 	b.want(p, http.StatusOK, "5 dead, 2 retrying", "POST https://p-<var>",
 		"</var>.example/<var>v1</var>: no answer &lt;after&gt; <var>", "Try one",
 		"<b>3</b> dead", "<b>2</b> retrying", "partner is down", "Release 3",
-		">Release 3 dead…<", ">Retry 2 now…<", `class="over" width="60.0"`, `class="back" x="60.0" width="40.0"`,
+		">Release 3 dead…<", ">Retry 2 now…<",
+		`<summary class="danger">Cancel 3…<`, `class="over" width="60.0"`, `class="back" x="60.0" width="40.0"`,
 		`class="over" width="40.0"`,
 		"5 failed attempts of webhook.deliver in the last 24 h; red: the last ones of this group", `<rect class="bad"`)
 	if n := strings.Count(p.body, "no answer"); n > 4 { // the text, the key of the row, its links and its form
@@ -123,6 +124,38 @@ func TestFailures(t *testing.T) {
 	form.Set("csrf", token(t, viewer.get("/")))
 	form.Set("act", "release")
 	viewer.want(viewer.post("/group", form), http.StatusForbidden)
+}
+
+// A dead task is put away on its page and with others: it is cancelled in one step, and no worker begins it.
+func TestCancelOfDeadTasks(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	keys, other := s.bury(3, "coupon.send")
+	b := s.as(api.Operator)
+	p := b.get("/task?" + keyOf(keys[0]))
+	b.want(p, http.StatusOK, `value="cancel" class="danger">Cancel…</button>`, "Release…")
+	b.want(b.get("/tasks?state=dead"), http.StatusOK, "Cancel all…")
+	form := url.Values{"csrf": {token(t, p)}, "act": {"cancel"}, "key": {keyOf(keys[0])}}
+	b.want(b.post("/act", form), http.StatusOK, "1 of 1 tasks can be changed so now.", "a dead one leaves Failures")
+	form.Set("confirm", "yes")
+	form.Set("reason", "nobody wants it")
+	b.want(b.post("/act", form), http.StatusOK, "1 of 1 tasks were changed.")
+	if got := s.wantVersion(keys[0], 4); got.State != ledger.StateCancelled || got.Actor != "ada-operator" ||
+		got.Reason != "nobody wants it" {
+		t.Errorf("got the task %+v", got)
+	}
+	b.want(b.post("/act", form), http.StatusOK, "0 of 1 tasks were changed.", "cancelled")
+	s.wantVersion(keys[0], 4)
+	s.project()
+	form = url.Values{"csrf": {token(t, p)}, "act": {"cancel"}, "state": {"dead"}, "prefix": {"order-"},
+		"confirm": {"yes"}, "reason": {"nor these"}}
+	b.want(b.post("/bulk", form), http.StatusOK, "2 tasks were changed, 0 were not")
+	s.wantVersion(keys[2], 4)
+	s.wantVersion(other, 2)
+	form = url.Values{"csrf": {token(t, p)}, "act": {"release"}, "key": {keyOf(keys[0])}, "confirm": {"yes"},
+		"reason": {"somebody wants it"}}
+	b.want(b.post("/act", form), http.StatusOK, "1 of 1 tasks were changed.")
+	s.wantVersion(keys[0], 5)
 }
 
 // Errors with different statuses are in groups of their own, whose other numbers are marked as parts that vary.

@@ -83,6 +83,21 @@ func (o *Operator) CancelDead(ctx context.Context, f Filter, audit Audit) (resul
 	return result, nil
 }
 
+// CancelDeadTask is [Operator.CancelDead] for one task. It returns a [*ledger.TransitionError] if the task is not dead.
+func (o *Operator) CancelDeadTask(ctx context.Context, k ledger.Key, audit Audit) error {
+	if err := audit.validate(); err != nil {
+		return err
+	}
+	t, err := ledger.Load(ctx, o.db, k)
+	if err != nil {
+		return err
+	}
+	if t.State != ledger.StateDead {
+		return &ledger.TransitionError{Key: k, Type: ledger.EventCancelled, State: t.State}
+	}
+	return o.cancelDead(ctx, match{key: k, version: t.Version}, audit)
+}
+
 // cancelDead releases and cancels a dead task that is still at its version.
 func (o *Operator) cancelDead(ctx context.Context, t match, audit Audit) error {
 	return pgx.BeginFunc(ctx, o.db, func(tx pgx.Tx) error {
