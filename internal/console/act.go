@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/taskledger/taskledger/internal/api"
 	"github.com/taskledger/taskledger/internal/printable"
@@ -37,6 +38,8 @@ type actData struct {
 	Able   int // tasks whose state allows it
 	IsDone bool
 	Reason string
+	// Failing are kinds of Tasks that fail now, if the act releases them.
+	Failing []*kindNow
 }
 
 // actTask is a task of an act.
@@ -137,6 +140,8 @@ func (h *Handler) changeTasks(r *http.Request, c api.Caller) (*actData, error) {
 	}
 	if d.IsDone {
 		h.awaitLists(ctx)
+	} else if d.Act.Name == api.Release {
+		d.Failing, err = h.listFailing(ctx, time.Now(), all)
 	}
-	return d, nil
+	return d, err
 }

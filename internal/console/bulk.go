@@ -42,6 +42,7 @@ type bulkData struct {
 	Problem string // why the act stopped early
 	Cure    string
 	Reason  string
+	Failing []*kindNow // kinds of the tasks of the preview that fail now, if the act releases them
 }
 
 // bulkActs returns the acts that can be applied to all tasks in a state.
@@ -131,7 +132,15 @@ func (h *Handler) preview(ctx context.Context, c api.Caller, d *bulkData) error 
 	for _, t := range all[:min(len(all), maxListed)] {
 		d.Tasks = append(d.Tasks, actTask{Key: t.Key, State: t.State})
 	}
-	return nil
+	if d.Act.Name != api.Release {
+		return nil
+	}
+	keys := make([]ledger.Key, len(all))
+	for i, t := range all {
+		keys[i] = t.Key
+	}
+	d.Failing, err = h.listFailing(ctx, time.Now(), keys)
+	return err
 }
 
 // changeAll changes the tasks of the filter until there are no others, or a limit is reached, or the client has gone,

@@ -60,6 +60,7 @@ type failureGroup struct {
 	Spark        spark
 	DeadPart     float64 // of the largest group, in percent
 	RetryingPart float64
+	Failing      *kindNow // the kind, if it fails now; nil: not
 }
 
 func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) error {
@@ -94,12 +95,17 @@ func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) er
 	if err != nil {
 		return err
 	}
+	failing, err := h.findFailing(ctx, v.At, slices.Collect(maps.Keys(failed))...)
+	if err != nil {
+		return err
+	}
 	most := int64(0)
 	for _, g := range d.Groups {
 		most = max(most, g.Dead+g.Retrying)
 	}
 	for _, g := range d.Groups {
 		g.complete(since, failed[g.Kind], most)
+		g.Failing = failing[g.Kind]
 	}
 	slices.SortStableFunc(d.Groups, func(a, b *failureGroup) int {
 		return cmp.Compare(b.Dead+b.Retrying, a.Dead+a.Retrying)

@@ -183,6 +183,57 @@ func TestStatusesAreKeptApart(t *testing.T) {
 	}
 }
 
+// While a kind fails, the pages of its dead tasks advise to pause it, and none has a release as its main act. Once it
+// is paused, a release is safe.
+func TestReleaseWhileTheKindFails(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for n := range 5 {
+		k := ledgertest.Key(t, fmt.Sprintf("coupon.send/%d", n))
+		ledgertest.Enqueue(t, s.db, k, `{}`)
+		data := json.RawMessage(`{"error":{"message":"refused"}}`)
+		s.appendAll(k, ledger.AppendRequest{Type: ledger.EventFailed, Data: data},
+			ledger.AppendRequest{Type: ledger.EventBuried, Data: data})
+	}
+	s.bury(1, "invoice.print") // without attempts
+	b := s.as(api.Admin)
+	dead := ledgertest.Key(t, "coupon.send/3")
+	const fails, main = "fails now: 5 of 5 attempts failed in the last 5 minutes.", `class="main"`
+	pages := func(k ledger.Key) map[string]page {
+		csrf := token(t, b.get("/failures"))
+		return map[string]page{
+			"the task": b.get("/task?" + keyOf(k)), "failures": b.get("/failures?kind=" + string(k.Kind)),
+			"act": b.post("/act", url.Values{"csrf": {csrf}, "act": {"release"}, "key": {keyOf(k)}}),
+			"bulk": b.post("/bulk", url.Values{"csrf": {csrf}, "act": {"release"}, "state": {"dead"},
+				"kind": {string(k.Kind)}}),
+		}
+	}
+	for name, p := range pages(dead) {
+		b.want(p, http.StatusOK, fails, "Pause")
+		content := p.content()
+		if _, acts, _ := strings.Cut(content, ">Release"); strings.Contains(acts, main) ||
+			strings.Contains(content, main+">Release") || strings.Contains(content, main+` name="act" value="rel`) {
+			t.Errorf("%s: the release is the main act:\n%s", name, p.content())
+		}
+	}
+	for name, p := range pages(ledgertest.Key(t, "invoice.print/other")) {
+		if strings.Contains(p.body, "fails now") || !strings.Contains(p.content(), main) {
+			t.Errorf("%s: a kind that does not fail has another main act:\n%s", name, p.content())
+		}
+	}
+	form := url.Values{"csrf": {token(t, b.get("/failures"))}, "kind": {"coupon.send"}, "biz_id": {"3"},
+		"reason": {"it is down"}, "act": {"pause"}, "to": {"task"}}
+	b.want(b.post("/kind", form), http.StatusOK, "<h1>3</h1>", "coupon.send is paused.")
+	for name, p := range pages(dead) {
+		if strings.Contains(p.body, "fails now") || !strings.Contains(p.content(), main) {
+			t.Errorf("%s: while the kind is paused:\n%s", name, p.content())
+		}
+	}
+	form.Set("act", "resume")
+	form.Set("to", "failures")
+	b.want(b.post("/kind", form), http.StatusOK, "<h1>Failures</h1>", "coupon.send is resumed.")
+}
+
 // Straight after its resumption, a kind that failed before its pause is shown as resumed, with the next step.
 func TestResumedKind(t *testing.T) {
 	t.Parallel()

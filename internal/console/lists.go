@@ -243,6 +243,11 @@ func (h *Handler) change(
 			to = ""
 		case "kind":
 			to = string(kindPath(ledger.Kind(r.PostForm.Get("kind"))))
+		case "failures":
+			to = "failures"
+		case "task":
+			done.task.Kind = ledger.Kind(r.PostForm.Get("kind"))
+			done.task.BizID = ledger.BizID(r.PostForm.Get("biz_id"))
 		}
 		if done.task != (ledger.Key{}) {
 			to = string(taskPath(done.task))

@@ -54,6 +54,7 @@ type kindNow struct {
 	IsGrowing          bool                  // its backlog
 	IsStuck            bool                  // a task runs far longer than others
 	Resumed            *operator.ResumedKind // of a failing kind, in the last step; nil: none
+	BizID              ledger.BizID          // of the task on whose page it is; "": on another page
 }
 
 func newKindNow(k ledger.Kind) *kindNow {

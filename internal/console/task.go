@@ -54,6 +54,7 @@ type taskData struct {
 	Line         []explain.LineTask // the first tasks of its line, if it waits, runs or stops the line
 	Seal         *sealView
 	ArchivedAt   time.Time // zero: the task was not archived
+	Failing      *kindNow  // its kind, if it fails now and the task is dead or retrying; nil: not
 }
 
 // Command returns the command that shows the task.
@@ -166,6 +167,15 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 		for _, a := range acts {
 			if v.Caller.MayChange(d.Key.Kind) == nil && a.allows(d.Task.State) {
 				d.Acts = append(d.Acts, a)
+			}
+		}
+		if s := d.Task.State; s == ledger.StateDead || s == ledger.StateRetrying {
+			failing, err := h.findFailing(ctx, v.At, d.Key.Kind)
+			if err != nil {
+				return err
+			}
+			if d.Failing = failing[d.Key.Kind]; d.Failing != nil {
+				d.Failing.BizID = d.Key.BizID
 			}
 		}
 	}
