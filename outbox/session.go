@@ -138,13 +138,22 @@ func (s *session) raiseLimit(ctx context.Context) error {
 	return nil
 }
 
-// check ends the session if another stream, or a new end of the stream, replaces the known one.
+// check ends the session if another stream, or a new end of the stream, replaces the known one, or if the server was
+// restarted. A session that used no connection during a restart has not noticed it: its marks name the earlier run, and
+// a dispatcher waits until one names this run.
 func (s *session) check(ctx context.Context) error {
 	info, err := s.stream.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("read the state of stream %s: %w", s.encoder.prefix.Stream(), err)
 	}
 	if s.info = info; createdAt(info) != s.mark.Created || info.State.LastSeq != s.last {
+		return errAgain
+	}
+	var installation, run string
+	if _, err := pgquery.Row(ctx, s.relay.config.DB, serverRunSQL, nil, &installation, &run); err != nil {
+		return pgerr.Explain("read the run of the server", err)
+	}
+	if run != s.mark.Server {
 		return errAgain
 	}
 	return nil
