@@ -96,7 +96,7 @@ func TestWhyATaskDoesNotBegin(t *testing.T) {
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.lease set detail = '{"kinds":["coupon.send"],"shards":"all",
 		"load":{"coupon.send":{"slots":8,"running":7}}}' where name = 'worker/w-1'`)
 	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "live workers: 1, with 1 of 8 slots free at their last report. ",
-		"It begins at once; if it does not, check that a dispatcher is running, and read the workers")
+		"A free slot begins a task at once: if this one goes on waiting, check that a dispatcher is running, and read")
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.lease set detail = '{"kinds":["coupon.send"],"shards":"all",
 		"load":{"coupon.send":{"slots":8,"running":8}}}' where name = 'worker/w-1'`)
 	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "with 0 of 8 slots free", "It begins when a slot is free.")

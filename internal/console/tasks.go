@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
@@ -54,6 +55,7 @@ type tab struct {
 	Title, Count string
 	Query        template.URL
 	IsCurrent    bool
+	Hint         string // what the number leaves out
 }
 
 // showTasks shows a page of tasks: the last enqueued first, or by key where a prefix, or a state with many tasks, would
@@ -158,14 +160,16 @@ func (h *Handler) addTabs(ctx context.Context, v *view, d *tasksData) (inState i
 	if err != nil {
 		return 0, err
 	}
-	sums, all := stateCounts{}, int64(0)
+	sums, all, own := stateCounts{}, int64(0), int64(0)
 	for _, n := range counts {
 		if n.State == d.State && (d.Kind == "" || n.Kind == d.Kind) {
 			inState += n.Tasks
 		}
 		if v.Caller.MayUse(n.Kind) && (d.Kind == "" || n.Kind == d.Kind) {
 			sums.add(n)
-			if d.Kind != "" || !reserved.IsKind(n.Kind) {
+			if d.Kind == "" && reserved.IsKind(n.Kind) {
+				own += n.Tasks
+			} else {
 				all += n.Tasks
 			}
 		}
@@ -180,6 +184,9 @@ func (h *Handler) addTabs(ctx context.Context, v *view, d *tasksData) (inState i
 		d.Tabs = append(d.Tabs, t)
 	}
 	add("All", "", all)
+	if own > 0 {
+		d.Tabs[0].Hint = fmt.Sprintf("Without %s of taskledger itself, which its state counts", printable.Count(own))
+	}
 	for i, s := range states {
 		if i < 6 || s == d.State || sums[s] > 0 {
 			add(strings.ToUpper(string(s[:1]))+string(s[1:]), s, sums[s])

@@ -162,8 +162,8 @@ func (s Source) slots(ctx context.Context, t ledger.Task) (string, error) {
 	case free == 0:
 		return text + ". It begins when a slot is free", err
 	}
-	return text + ". It begins at once; if it does not, check that a dispatcher is running, and read the workers' log",
-		err
+	return text + ". A free slot begins a task at once: if this one goes on waiting, check that a dispatcher is " +
+		"running, and read the workers' log", err
 }
 
 // waitsForLimit is before the name of a limit.

@@ -251,9 +251,9 @@ var definitions = []Definition{
 		Name:      TasksUnbegun,
 		Threshold: usualThreshold,
 		Meaning:   "A task of a kind that is not paused is available, but live workers have not started it.",
-		Cure: "give the kind more slots or more workers; restart workers with overdue handlers (taskledger show " +
-			"workers), which occupy slots, and fix the handlers; if slots are free, read the workers' log, and " +
-			"restart a worker that starts nothing; at a limit: taskledger limit NAME --concurrency N or --rate N/m",
+		Cure: "see whether the kind has free slots: taskledger show workers; if not, give it more slots or more " +
+			"workers, and restart workers with overdue handlers, which occupy slots; if so, read the workers' log, " +
+			"and restart a worker that starts nothing; at a limit: taskledger limit NAME --concurrency N or --rate N/m",
 	},
 	{
 		Name: AttemptsRepeated,

@@ -70,7 +70,7 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		},
 		{
 			name: "unbegun with a dispatcher", arrange: unbegun,
-			of: health.TasksUnbegun, want: "give the kind more slots",
+			of: health.TasksUnbegun, want: "see whether the kind has free slots",
 		},
 		{
 			name: "unbegun at a limit of starts", arrange: limited,
