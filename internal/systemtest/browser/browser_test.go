@@ -383,7 +383,7 @@ func TestActInABrowser(t *testing.T) {
 		chromedp.Click(chromedp.CSS(`button[value=cancel]`)))
 	c.shows("1 of 1 tasks can be changed")
 	c.do(chromedp.SendKeys(chromedp.CSS(`input[name=reason]`), "ordered twice"),
-		chromedp.Click(chromedp.CSS(`main button.main`)))
+		chromedp.Click(chromedp.CSS(`main form button.danger`)))
 	c.shows("1 of 1 tasks were changed")
 	got, err := ledger.Load(t.Context(), s.db, ledgertest.Key(t, "coupon.send/order-1003"))
 	if err != nil || got.State != ledger.StateCancelled || got.Actor != "ada" {

@@ -158,7 +158,7 @@ func TestRestartUnderAPageInABrowser(t *testing.T) {
 	r.stop()
 	r.start(r.listen())
 	c.do(chromedp.SendKeys(chromedp.CSS(`input[name=reason]`), "ordered twice"),
-		chromedp.Click(chromedp.CSS(`main button.main`)))
+		chromedp.Click(chromedp.CSS(`main form button.danger`)))
 	c.shows("1 of 1 tasks were changed")
 }
 

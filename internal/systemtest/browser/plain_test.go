@@ -27,7 +27,7 @@ func TestConsoleWithoutTLSInABrowser(t *testing.T) {
 	c.do(chromedp.Click(chromedp.CSS(`button[value="cancel"]`)))
 	c.shows("1 of 1 tasks can be changed")
 	c.do(chromedp.SendKeys(chromedp.CSS(`input[name=reason]`), "ordered twice"),
-		chromedp.Click(chromedp.CSS(`main button.main`)))
+		chromedp.Click(chromedp.CSS(`main form button.danger`)))
 	c.shows("1 of 1 tasks were changed")
 	c.check("an act without TLS")
 }
