@@ -55,7 +55,7 @@ type tab struct {
 	Title, Count string
 	Query        template.URL
 	IsCurrent    bool
-	Hint         string // what the number leaves out
+	Hint         string // what the list leaves out
 }
 
 // showTasks shows a page of tasks: the last enqueued first, or by key where a prefix, or a state with many tasks, would
@@ -167,10 +167,9 @@ func (h *Handler) addTabs(ctx context.Context, v *view, d *tasksData) (inState i
 		}
 		if v.Caller.MayUse(n.Kind) && (d.Kind == "" || n.Kind == d.Kind) {
 			sums.add(n)
+			all += n.Tasks
 			if d.Kind == "" && reserved.IsKind(n.Kind) {
 				own += n.Tasks
-			} else {
-				all += n.Tasks
 			}
 		}
 	}
@@ -185,7 +184,7 @@ func (h *Handler) addTabs(ctx context.Context, v *view, d *tasksData) (inState i
 	}
 	add("All", "", all)
 	if own > 0 {
-		d.Tabs[0].Hint = fmt.Sprintf("Without %s of taskledger itself, which its state counts", printable.Count(own))
+		d.Tabs[0].Hint = fmt.Sprintf("The list leaves out %s of taskledger itself", printable.Count(own))
 	}
 	for i, s := range states {
 		if i < 6 || s == d.State || sums[s] > 0 {

@@ -68,7 +68,7 @@ select tx.xid, r.at, e.n, e.attempt, e.type::taskledger.event_type, tx.login_id,
              when e.type = 'failed' then json_build_object('duration_ms', t.ms,
                'error', json_build_object('type', t.error, 'message', format(t.message, 100 + t.h % 890),
                                           'stack', E'shop/handlers.(*Handler).Run\n\t/src/shop/run.go:118'),
-               'retry_at', r.at + case t.fate when 'retrying' then interval '20 minutes' else interval '1 second' end)
+               'retry_at', r.at + case t.fate when 'retrying' then interval '15 minutes' else interval '1 second' end)
              when e.type = 'buried' then json_build_object('reason', 'attempts used up', 'error', json_build_object(
                'type', t.error, 'message', format(t.message, 100 + t.h % 890))) end)::text, '" : ', '":')::json,
        (case when e.n = 1 and t.h % 9 = 0 then json_build_object('tags', array['vip'], 'traceparent',
@@ -112,7 +112,7 @@ select 'worker/' || w.id, w.id, now() + w.since, now() + w.until, w.term,
 
 -- Timers of the tasks that wait for their retry.
 insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-select now() + interval '20 minutes' + e.position * interval '1 second', e.kind, e.biz_id, e.version, 'retry'
+select now() + interval '4 minutes' + e.position % 300 * interval '1 second', e.kind, e.biz_id, e.version, 'retry'
   from taskledger.event e
  where e.type = 'failed' and e.version = 2 and e.recorded_at > now() - interval '12 minutes'
    and not exists (select from taskledger.event l where l.kind = e.kind and l.biz_id = e.biz_id and l.version = 3);`
