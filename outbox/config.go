@@ -121,8 +121,8 @@ func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 
 // NATSPrefix returns the option of a connection for one of several ledgers that share a NATS account. Its subjects
 // begin with the prefix and a dot, its streams with the prefix and an underscore: shop.ledger.>, shop_LEDGER. All
-// connections of a ledger need the same prefix, and each ledger another one: 1 to 32 lower-case letters, digits, - and
-// _, beginning with a letter. "" is no prefix, for a ledger with an account of its own.
+// connections of a ledger need the same prefix, and no other ledger of the account may use it. It has 1 to 32
+// lower-case letters, digits, - and _, and begins with a letter. "" is no prefix, for a ledger with its own account.
 //
 // The prefix is part of the connection's inboxes, so no option may set another prefix of inboxes. Connecting returns a
 // [*ledger.InvalidError] if the prefix is invalid.

@@ -92,7 +92,7 @@ func TestMessagesOfAnErasedTaskAreDeleted(t *testing.T) {
 	}
 }
 
-// A relay that is killed between two messages of an erased task is followed by one that deletes the others.
+// A relay is killed after it has deleted the first message of an erased task. The next relay deletes the others.
 func TestKilledRelayDeletesTheOtherMessages(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)

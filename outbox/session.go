@@ -88,9 +88,9 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var installation, run string
-	if _, err := pgquery.Row(ctx, c.DB, serverRunSQL, nil, &installation, &run); err != nil {
-		return pgerr.Explain("read the installation", err)
+	installation, run, err := s.readRun(ctx)
+	if err != nil {
+		return err
 	}
 	s.encoder = encoder{db: c.DB, prefix: stream.PrefixOf(c.NATS), source: stream.Source(installation)}
 	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, installation); err != nil {
@@ -149,14 +149,17 @@ func (s *session) check(ctx context.Context) error {
 	if s.info = info; createdAt(info) != s.mark.Created || info.State.LastSeq != s.last {
 		return errAgain
 	}
-	var installation, run string
-	if _, err := pgquery.Row(ctx, s.relay.config.DB, serverRunSQL, nil, &installation, &run); err != nil {
-		return pgerr.Explain("read the run of the server", err)
+	_, run, err := s.readRun(ctx)
+	if err == nil && run != s.mark.Server {
+		err = errAgain
 	}
-	if run != s.mark.Server {
-		return errAgain
-	}
-	return nil
+	return err
+}
+
+// readRun reads the id of the installation, and the run of the server.
+func (s *session) readRun(ctx context.Context) (installation, run string, err error) {
+	_, err = pgquery.Row(ctx, s.relay.config.DB, serverRunSQL, nil, &installation, &run)
+	return installation, run, pgerr.Explain("read the run of the server", err)
 }
 
 // publishedPage is a page that is on the stream, with the mark for its cursor row.

@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// Tables of a subscriber begin with archived events, and are rebuilt and verified with them. Without the archive they
-// are not: they would lose what they contain.
+// Tables of a subscriber begin with archived events, and are rebuilt and verified with them. Without the archive a
+// rebuild is refused: the new tables would lack these events.
 func TestTablesBeginInTheArchive(t *testing.T) {
 	t.Parallel()
 	pool := ownPool(t)

@@ -25,7 +25,7 @@ import (
 )
 
 // Two ledgers share an account of NATS, each with a prefix. Each worker and each wait gets the tasks of its ledger,
-// each relay has a stream of its own ledger's events, and no message is outside of both prefixes.
+// each relay has a stream of its own ledger's events, and each message is below one of the prefixes.
 func TestPrefixesOfOneAccount(t *testing.T) {
 	t.Parallel()
 	prefixes := []stream.Prefix{"shop", "shop-1"}
