@@ -73,7 +73,8 @@ func (o *Operator) CancelDead(ctx context.Context, f Filter, audit Audit) (resul
 			switch err := o.cancelDead(ctx, t, audit); {
 			case err == nil:
 				result.Done++
-			case ledger.IsConflict(err) || errors.As(err, new(*ledger.TransitionError)):
+			case ledger.IsConflict(err) || errors.As(err, new(*ledger.TransitionError)),
+				pgerr.Is(err, pgerr.LockNotAvailable): // it is moving on
 				result.Skipped++
 			default:
 				return result, err
@@ -98,9 +99,13 @@ func (o *Operator) CancelDeadTask(ctx context.Context, k ledger.Key, audit Audit
 	return o.cancelDead(ctx, match{key: k, version: t.Version}, audit)
 }
 
-// cancelDead releases and cancels a dead task that is still at its version.
+// begin begins a transaction that does not wait long for another one that changes the same task.
+const begin = "begin isolation level read committed; set local lock_timeout to '200ms'"
+
+// cancelDead releases and cancels a dead task that is still at its version. It fails with the SQLSTATE
+// lock_not_available if another transaction locks the task.
 func (o *Operator) cancelDead(ctx context.Context, t match, audit Audit) error {
-	return pgx.BeginFunc(ctx, o.db, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, o.db, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
 		options := audit.options()
 		options.IfVersion = t.version
 		released, err := ledger.Release(ctx, tx, t.key, options)

@@ -63,6 +63,27 @@ func TestCancelDead(t *testing.T) {
 	}
 }
 
+// A dead task that an open transaction locks is skipped, and does not keep those behind it from their end.
+func TestCancelDeadBesideALock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.bury("a", 3, "no customer")
+	b.Project()
+	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
+	first := ledgertest.Key(t, "test.order/a-00000")
+	servicetest.Try(ledger.Release(b.Context(), tx, first, &ledger.ChangeOptions{Actor: "shop"}))(t)
+	got := servicetest.Try(b.Operator().CancelDead(b.Context(), operator.Filter{Kind: first.Kind}, audit))(t)
+	if want := (operator.BulkResult{Found: 3, Done: 2, Skipped: 1}); got != want {
+		t.Errorf("beside a locked task: %+v, want %+v", got, want)
+	}
+	if err := tx.Rollback(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Task(first).State; got != ledger.StateDead {
+		t.Errorf("the locked task is %s", got)
+	}
+}
+
 // Dead tasks are grouped by the fingerprint of their errors, and released by it. A dry run only counts, a limit
 // holds, and a release that was stopped is completed by the next call.
 func TestReleaseByFingerprint(t *testing.T) {
