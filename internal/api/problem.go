@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -244,11 +245,19 @@ func describe(err error) (p *client.Problem, expected bool) {
 		return p, false
 	case pgerr.Is(err, pgerr.InsufficientPrivilege):
 		return problem(codeDatabaseRights, "the login of the API lacks a right: "+databaseMessage(err)), false
+	case isErased(err):
+		return problem(codeState, databaseMessage(err)+": enqueue it again with args and if_exists rerun"), true
 	case ledger.Retryable(err), errors.Is(err, ledger.ErrUnavailable), errors.Is(err, context.DeadlineExceeded),
 		pgerr.Class(err) == pgerr.ClassInsufficientResources, pgerr.Is(err, pgerr.QueryCanceled):
 		return problem(codeUnavailable, "the database does not answer"), false
 	}
 	return problem(codeInternal, "the request failed"), false
+}
+
+// isErased reports whether a change failed because the args of the task are erased.
+func isErased(err error) bool {
+	return pgerr.Is(err, pgerr.ObjectNotInPrerequisiteState) &&
+		strings.HasPrefix(databaseMessage(err), "taskledger: task ")
 }
 
 // databaseMessage returns the message of PostgreSQL in an error.

@@ -158,6 +158,39 @@ func TestCancelOfDeadTasks(t *testing.T) {
 	s.wantVersion(keys[0], 5)
 }
 
+// A dead task that is erased cannot run: the result of an act contains why. An act on a group skips it.
+func TestErasedAmongDeadTasks(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	keys, other := s.bury(3, "coupon.send")
+	ledgertest.ExecAsOwner(t, s.db, `insert into taskledger.erasure (id, kind, biz_id, until, shard, actor, reason)
+		select gen_random_uuid(), kind, biz_id, max(position), min(shard), 'op', 'request 17'
+		  from taskledger.event where biz_id in ('order-000', 'order-002') group by kind, biz_id`)
+	b := s.as(api.Operator)
+	p := b.get("/failures")
+	form := url.Values{"csrf": {token(t, p)}, "key": {keyOf(keys[0])}, "confirm": {"yes"}, "reason": {"it is old"}}
+	for _, act := range []string{"cancel", "release"} {
+		form.Set("act", act)
+		b.want(b.post("/act", form), http.StatusOK, "0 of 1 tasks were changed.", "is erased, and cannot run")
+	}
+	_, rest, _ := strings.Cut(p.body, `name="fingerprint" value="`)
+	fingerprint, _, _ := strings.Cut(rest, `"`)
+	group := url.Values{"csrf": {token(t, p)}, "kind": {"coupon.send"}, "fingerprint": {fingerprint},
+		"reason": {"it is up"}}
+	b.want(b.post("/group", group), http.StatusOK, "2 tasks of coupon.send released. 2 tasks moved on before.")
+	for _, k := range []ledger.Key{keys[1], other} {
+		again := ledgertest.Request(k, 3, ledger.EventBuried)
+		again.Data = []byte(`{"reason": "partner is down"}`)
+		if _, err := ledger.Append(t.Context(), ledgertest.As(t, s.db, ledgertest.Owner), again); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.project()
+	group.Set("act", "cancel")
+	b.want(b.post("/group", group), http.StatusOK,
+		"2 tasks of coupon.send cancelled: no worker begins them. 2 tasks moved on before.")
+}
+
 // Errors with different statuses are in groups of their own, whose other numbers are marked as parts that vary.
 func TestStatusesAreKeptApart(t *testing.T) {
 	t.Parallel()

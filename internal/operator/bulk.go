@@ -23,7 +23,7 @@ type BulkOptions struct {
 type BulkResult struct {
 	Found   int `json:"found"`   // tasks that match the filter
 	Done    int `json:"done"`    // changed tasks; in a dry run 0
-	Skipped int `json:"skipped"` // tasks that moved on meanwhile and no longer matched
+	Skipped int `json:"skipped"` // tasks that moved on meanwhile, or are locked or erased
 }
 
 // ReleaseAll is [Operator.Release] for all tasks that match a filter. Default state: dead.
@@ -74,7 +74,7 @@ func (o *Operator) CancelDead(ctx context.Context, f Filter, audit Audit) (resul
 			case err == nil:
 				result.Done++
 			case ledger.IsConflict(err) || errors.As(err, new(*ledger.TransitionError)),
-				pgerr.Is(err, pgerr.LockNotAvailable): // it is moving on
+				pgerr.Is(err, pgerr.LockNotAvailable, pgerr.ObjectNotInPrerequisiteState): // it is moving on, or erased
 				result.Skipped++
 			default:
 				return result, err
@@ -182,7 +182,7 @@ func (o *Operator) batch(ctx context.Context, a action, s *search, tasks []match
 			switch t := tasks[i]; {
 			case r.Err == nil:
 				result.Done++
-			case !ledger.IsConflict(r.Err) && !pgerr.Is(r.Err, pgerr.LockNotAvailable): // a lock: it is moving on
+			case !ledger.IsConflict(r.Err) && !isRefused(r.Err):
 				failed = cmp.Or(failed, r.Err)
 			case conflicts < maxConflicts && s.stillMatches(&t, r.Err):
 				again = append(again, t)
@@ -193,4 +193,10 @@ func (o *Operator) batch(ctx context.Context, a action, s *search, tasks []match
 		tasks = again
 	}
 	return failed
+}
+
+// isRefused reports whether an append failed because the task is moving on, or because its args are erased and it
+// cannot run.
+func isRefused(err error) bool {
+	return pgerr.Is(err, pgerr.LockNotAvailable) || errors.Is(err, ledger.ErrRetryTransaction)
 }
