@@ -90,7 +90,7 @@ func renderBulkResult(w io.Writer, done string, t operator.BulkResult, dryRun bo
 	case dryRun:
 		fmt.Fprintf(w, "would be %s: %s\n", done, count(int64(t.Found)))
 	case t.Skipped > 0:
-		fmt.Fprintf(w, "%s: %s; skipped, since they had moved on: %s\n", done, count(int64(t.Done)),
+		fmt.Fprintf(w, "%s: %s; skipped, since they moved on, are locked or erased: %s\n", done, count(int64(t.Done)),
 			count(int64(t.Skipped)))
 	default:
 		fmt.Fprintf(w, "%s: %s\n", done, count(int64(t.Done)))

@@ -229,7 +229,7 @@ func (h *Handler) changeGroup(ctx context.Context, r *http.Request, c api.Caller
 	done, err := h.config.API.ReleaseGroup(ctx, c, kind, fingerprint, reason, maxGroup, false)
 	text := fmt.Sprintf("%s of %s released.", tasks(done.Done), kind)
 	if done.Skipped > 0 {
-		text += fmt.Sprintf(" %s moved on before.", tasks(done.Skipped))
+		text += fmt.Sprintf(" %s skipped: moved on, locked or erased.", tasks(done.Skipped))
 	}
 	return result{done: text}, err
 }
@@ -241,7 +241,7 @@ func (h *Handler) cancelGroup(
 	done, err := h.config.API.CancelGroup(ctx, c, kind, fingerprint, reason, maxEnded)
 	text := fmt.Sprintf("%s of %s cancelled: no worker begins them.", tasks(done.Done), kind)
 	if done.Skipped > 0 {
-		text += fmt.Sprintf(" %s moved on before.", tasks(done.Skipped))
+		text += fmt.Sprintf(" %s skipped: moved on, locked or erased.", tasks(done.Skipped))
 	}
 	if done.Found == maxEnded {
 		text += " Others may be left: send the form again."

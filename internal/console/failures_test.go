@@ -177,7 +177,8 @@ func TestErasedAmongDeadTasks(t *testing.T) {
 	fingerprint, _, _ := strings.Cut(rest, `"`)
 	group := url.Values{"csrf": {token(t, p)}, "kind": {"coupon.send"}, "fingerprint": {fingerprint},
 		"reason": {"it is up"}}
-	b.want(b.post("/group", group), http.StatusOK, "2 tasks of coupon.send released. 2 tasks moved on before.")
+	b.want(b.post("/group", group), http.StatusOK,
+		"2 tasks of coupon.send released. 2 tasks skipped: moved on, locked or erased.")
 	for _, k := range []ledger.Key{keys[1], other} {
 		again := ledgertest.Request(k, 3, ledger.EventBuried)
 		again.Data = []byte(`{"reason": "partner is down"}`)
@@ -188,7 +189,7 @@ func TestErasedAmongDeadTasks(t *testing.T) {
 	s.project()
 	group.Set("act", "cancel")
 	b.want(b.post("/group", group), http.StatusOK,
-		"2 tasks of coupon.send cancelled: no worker begins them. 2 tasks moved on before.")
+		"2 tasks of coupon.send cancelled: no worker begins them. 2 tasks skipped: moved on, locked or erased.")
 }
 
 // Errors with different statuses are in groups of their own, whose other numbers are marked as parts that vary.
