@@ -36,8 +36,10 @@ const (
 	kindsShare = 50
 	// maxKinds bounds the kinds that are read. A ledger with more of them has no hints.
 	maxKinds = 10_000
-	// maxCompared bounds the unknown kinds for which similar ones are searched, between two reads.
-	maxCompared = 1000
+	// maxCompared bounds the unknown kinds for which similar ones are searched, between two reads, and maxComparing the
+	// time that this takes: calls of all workers wait meanwhile.
+	maxCompared  = 1000
+	maxComparing = kindsAge / 20
 	// maxSimilar bounds the similar kinds of a hint.
 	maxSimilar = 3
 	// hintWait is how long the first call of a session waits for tasks if it names an unknown kind: the worker gets the
@@ -59,6 +61,7 @@ type kindNames struct {
 	isWhole bool       // known contains all kinds
 	known   map[ledger.Kind]bool
 	similar map[ledger.Kind][]ledger.Kind // to unknown kinds
+	spent   time.Duration                 // on the search for them
 }
 
 func newKindNames(db ledger.DB, logger *slog.Logger) *kindNames {
@@ -144,7 +147,7 @@ func (n *kindNames) readAgain(ctx context.Context) {
 		n.isWhole = false
 		return
 	}
-	n.known, n.similar = make(map[ledger.Kind]bool, len(kinds)), make(map[ledger.Kind][]ledger.Kind)
+	n.known, n.similar, n.spent = make(map[ledger.Kind]bool, len(kinds)), make(map[ledger.Kind][]ledger.Kind), 0
 	for _, k := range kinds {
 		n.known[k] = true
 	}
@@ -154,9 +157,11 @@ func (n *kindNames) readAgain(ctx context.Context) {
 // similarTo returns the known kinds that a kind may be a misspelling of, the most similar first. n is locked.
 func (n *kindNames) similarTo(kind ledger.Kind) []ledger.Kind {
 	similar, isFound := n.similar[kind]
-	if isFound || len(n.similar) >= maxCompared {
+	if isFound || len(n.similar) >= maxCompared || n.spent >= maxComparing {
 		return similar
 	}
+	begun := time.Now()
+	defer func() { n.spent += time.Since(begun) }()
 	distances := make(map[ledger.Kind]int)
 	for k := range n.known {
 		most := max(1, min(3, len(kind)/4, len(k)/4))

@@ -50,6 +50,23 @@ func TestSimilarKindsAreFoundFast(t *testing.T) {
 	}
 }
 
+// However many unknown kinds the workers ask for, the search for similar ones takes little of each second.
+func TestSimilarKindsOfManyWorkers(t *testing.T) {
+	t.Parallel()
+	known := map[ledger.Kind]bool{}
+	for i := range maxKinds {
+		known[ledger.Kind(fmt.Sprintf("shop.mail.%d", i))] = true
+	}
+	n := &kindNames{known: known, similar: map[ledger.Kind][]ledger.Kind{}}
+	begun := time.Now()
+	for i := range maxCompared {
+		n.similarTo(ledger.Kind(fmt.Sprintf("shop.mial.%d", i)))
+	}
+	if d := time.Since(begun); d > time.Second {
+		t.Errorf("it took %s", d)
+	}
+}
+
 // Requests for kinds with tasks cost no statement, and others one in a while: however many they are, also while the
 // database fails.
 func TestReadsOfKinds(t *testing.T) {
