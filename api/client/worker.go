@@ -79,6 +79,9 @@ type offer struct {
 	n       int   // 0 unless earlier attempts of the offer still run, whose outcomes do not count
 }
 
+// first returns the offer without the number of its attempt.
+func (o offer) first() offer { o.n = 0; return o }
+
 // attempt is a task at work.
 type attempt struct {
 	offer  offer
@@ -122,9 +125,20 @@ type worker struct {
 	mu       sync.Mutex    // guards the fields below
 	every    time.Duration // between heartbeats
 	held     map[offer]*attempt
-	finished []finish // not sent yet
-	isBusy   bool     // a goroutine sends them
+	unsent   map[offer]outcome // of handlers that have returned, until they are recorded or forgotten
+	finished []finish          // not sent yet
+	isBusy   bool              // a goroutine sends them
 }
+
+// outcome is what a handler has returned.
+type outcome struct {
+	result any
+	err    error
+}
+
+// remembered is how long an outcome is kept that the server has not recorded. If the offer comes again, the outcome is
+// sent under its newer fence, so that no effect is repeated.
+const remembered = 30 * time.Second
 
 // finish is a success to be sent. answer gets one value.
 type finish struct {
@@ -154,6 +168,7 @@ func (c *Client) Work(ctx context.Context, o WorkOptions) error {
 	w := &worker{
 		client: c, options: o, session: rand.Text(), slots: make(chan struct{}, o.Slots), every: time.Second,
 		reports: make(chan struct{}, 4*o.Slots), held: make(map[offer]*attempt),
+		unsent: make(map[offer]outcome),
 	}
 	handlers, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -268,12 +283,12 @@ func (w *worker) begin(handlers context.Context, given wire.Task) {
 	w.done.Go(func() {
 		defer cancel(nil)
 		t := newWorkTask(given, a)
-		result, err := w.handle(ctx, t)
+		o := w.handle(ctx, t)
 		w.reports <- struct{}{}
 		<-w.slots // the next task may begin while the outcome is sent
 		defer func() { <-w.reports }()
 		if ctx.Err() == nil {
-			w.report(ctx, t, result, err)
+			w.report(ctx, t, o)
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -300,18 +315,43 @@ func (w *worker) hold(a *attempt, given wire.Task) bool {
 	return true
 }
 
-// handle calls the handler. A panic is an error.
-func (w *worker) handle(ctx context.Context, t WorkTask) (result any, err error) {
+// handle calls the handler, unless it has returned for the same offer. A panic is an error.
+func (w *worker) handle(ctx context.Context, t WorkTask) (o outcome) {
+	w.mu.Lock()
+	o, isKnown := w.unsent[t.attempt.offer.first()]
+	w.mu.Unlock()
+	if isKnown {
+		return o
+	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
+			o.err = fmt.Errorf("panic: %v", v)
 		}
 	}()
-	return w.options.Handle(ctx, t)
+	o.result, o.err = w.options.Handle(ctx, t)
+	return o
 }
 
-// report ends the attempt. If the server refuses the result, the attempt fails.
-func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) {
+// report ends the attempt, and remembers the outcome if that is refused.
+func (w *worker) report(ctx context.Context, t WorkTask, o outcome) {
+	of := t.attempt.offer.first()
+	w.mu.Lock()
+	w.unsent[of] = o
+	w.mu.Unlock()
+	forget := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.unsent, of)
+	}
+	if w.send(ctx, t, o.result, o.err) == nil {
+		forget()
+		return
+	}
+	time.AfterFunc(remembered, forget)
+}
+
+// send sends an outcome. If the server refuses the result, the attempt fails.
+func (w *worker) send(ctx context.Context, t WorkTask, result any, err error) error {
 	text := json.RawMessage(nil)
 	if err == nil && result != nil {
 		if text, err = json.Marshal(result); err != nil {
@@ -326,17 +366,16 @@ func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) 
 		isRefused := errors.As(err, &p) &&
 			(p.Status == http.StatusBadRequest || p.Status == http.StatusRequestEntityTooLarge)
 		if !isRefused {
-			return
+			return err
 		}
 		err = &FailError{Err: fmt.Errorf("the result is refused: %s", p.Detail)}
 	}
 	var snooze *SnoozeError
 	if errors.As(err, &snooze) {
 		in := snooze.In.Seconds()
-		_ = t.attempt.end(func(ref wire.AttemptRef) error {
+		return t.attempt.end(func(ref wire.AttemptRef) error {
 			return w.call(ctx, ":snooze", wire.Snooze{AttemptRef: ref, In: &in}, &wire.Outcome{})
 		})
-		return
 	}
 	fail := wire.Fail{Error: err.Error(), ErrorType: reflect.TypeOf(err).String()}
 	if fail.Error == "" {
@@ -351,7 +390,7 @@ func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) 
 			fail.RetryIn = &in
 		}
 	}
-	_ = t.attempt.end(func(ref wire.AttemptRef) error { // an error means that the attempt has ended
+	return t.attempt.end(func(ref wire.AttemptRef) error {
 		fail.AttemptRef = ref
 		return w.call(ctx, ":fail", fail, &wire.Outcome{})
 	})

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 const kind = "coupon.print", slots = 4, session = randomBytes(16).toString("hex");
 const { TASKLEDGER_URL: url, TASKLEDGER_TOKEN: token } = process.env;
 const held = new Set(); // tasks at work, each with over, an AbortController that is aborted when the attempt is over
+const unsent = new Map(); // outcomes by offer, until they are recorded, or 30 s after their refusal
 const stopping = new AbortController(), ended = new AbortController();
 let beatEvery = 10, beats, refusal, wake = () => {};
 
@@ -54,7 +55,8 @@ async function end(verb, task, body) {
   for (;;) {
     const { fence } = task;
     try {
-      return await call(`:${verb}`, { ...attemptOf(task), ...body }, task.over.signal);
+      await call(`:${verb}`, { ...attemptOf(task), ...body }, task.over.signal);
+      return unsent.delete(offerOf(task));
     } catch (error) {
       if (error.code !== "attempt_ended") throw error;
       if (task.fence === fence) return; // otherwise it was given again meanwhile, under this fence
@@ -64,11 +66,13 @@ async function end(verb, task, body) {
 
 async function attempt(task) {
   const over = task.over.signal;
-  const { verb, body } = await work(task, over).then(
+  const outcome = unsent.get(offerOf(task)) ?? await work(task, over).then(
     (result) => ({ verb: "finish", body: { result } }),
     (e) => (e instanceof Outcome ? e : { verb: "fail", body: { error: e.message || "failed", error_type: e.name } }),
   );
   if (over.aborted) return;
+  unsent.set(offerOf(task), outcome); // if the offer comes again, it is not begun again
+  const { verb, body } = outcome;
   await end(verb, task, body).catch((error) => {
     if (![400, 413].includes(error.status)) throw error;
     return end("fail", task, { error: `${verb} was refused: ${error.message}` });
@@ -82,7 +86,11 @@ function begin(task) {
   held.add(task);
   attempt(task).catch((error) => {
     if (!task.over.signal.aborted) stop(error);
-  }).finally(() => { held.delete(task); wake(); });
+  }).finally(() => {
+    held.delete(task);
+    wake();
+    if (unsent.has(offerOf(task))) setTimeout(() => unsent.delete(offerOf(task)), 30_000).unref();
+  });
 }
 
 async function beat() {

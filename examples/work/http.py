@@ -2,7 +2,7 @@
 # address of taskledger serve, TASKLEDGER_TOKEN a token with the role worker. work is yours; after a lost process or a
 # lost answer it may run again.
 
-import json, os, random, secrets, signal, socket, sys, threading, urllib.error, urllib.request
+import json, os, random, secrets, signal, socket, sys, threading, time, urllib.error, urllib.request
 from http.client import HTTPException
 
 KIND, ME = "coupon.print", socket.gethostname()
@@ -10,6 +10,7 @@ SLOTS, SESSION = 4, secrets.token_hex(16)
 URL, HEADERS = os.environ["TASKLEDGER_URL"] + "/v1/work", {
     "Authorization": "Bearer " + os.environ["TASKLEDGER_TOKEN"], "Content-Type": "application/json"}
 held, changed, refusals = [], threading.Condition(), []  # held: tasks at work, each with its event "over"
+unsent = {}  # outcomes by offer, until they are recorded, or 30 s after their refusal
 beat_every, stopped = 10, threading.Event()
 
 class Outcome(Exception):
@@ -48,7 +49,7 @@ def call(verb, over, **body):
     raise Over
 
 def offer_of(task):
-    return [task[name] for name in ("kind", "biz_id", "version", "available_at")]
+    return tuple(task[name] for name in ("kind", "biz_id", "version", "available_at"))
 
 def attempt_of(task):
     return {name: task[name] for name in ("kind", "biz_id", "attempt", "fence")}
@@ -57,7 +58,8 @@ def end(verb, task, **body):
     while True:
         sent = attempt_of(task)
         try:
-            return call(":" + verb, task["over"], **sent, **body)
+            call(":" + verb, task["over"], **sent, **body)
+            return unsent.pop(offer_of(task), None)
         except Refused as refused:
             if refused.args[1]["code"] != "attempt_ended":
                 raise
@@ -65,13 +67,16 @@ def end(verb, task, **body):
                 return
 
 def attempt(task):
+    offer = offer_of(task)
     try:
         try:
-            verb, body = "finish", {"result": work(task, task["over"])}
+            verb, body = unsent.get(offer) or ("finish", {"result": work(task, task["over"])})
         except Outcome as outcome:
             verb, body = outcome.verb, outcome.body
         except Exception as error:
             verb, body = "fail", {"error": str(error) or "failed", "error_type": type(error).__name__}
+        if not task["over"].is_set():
+            unsent[offer] = verb, body  # if the offer comes again, it is not begun again
         try:
             end(verb, task, **body)
         except Refused as refused:
@@ -86,6 +91,9 @@ def attempt(task):
     with changed:
         held.remove(task)
         changed.notify_all()
+    if offer in unsent:
+        time.sleep(30)
+        unsent.pop(offer, None)
 
 def beat():
     while not stopped.wait(beat_every):

@@ -244,7 +244,7 @@ func TestMutantsFail(t *testing.T) {
 		{mutation: "repeats a refusal", scenarios: "an attempt that has ended"},
 		{mutation: "begins again", scenarios: "comes again"},
 		{mutation: "repeats no request", scenarios: "a lost answer with tasks"},
-		{mutation: "begins again", scenarios: "a newer fence"},
+		{mutation: "begins again", scenarios: "newer fence"},
 		{mutation: "stops at a hint", scenarios: "a kind without tasks"},
 	} {
 		all.Go(func() {

@@ -29,6 +29,7 @@ var scenarios = []scenario{
 	{"a lost answer with tasks", lostAnswer},
 	{"a task that comes again", duplicate},
 	{"a task under a newer fence", newerFence},
+	{"a newer fence after the refusal", newerFenceLater},
 	{"a kind without tasks", unknownKind},
 	{"a lost answer to an outcome", lostOutcome},
 	{"a server that is unavailable", unavailable},
@@ -212,6 +213,64 @@ func newerFence(b *bench) {
 		if begun != test.want || len(fences) != test.fences {
 			b.failf("%s: the handler has begun %v times, want %v; outcomes under %d fences, want %d",
 				test.id, begun, test.want, len(fences), test.fences)
+		}
+	}
+}
+
+// newerFenceLater gives a task under another fence after the older one was refused, or has ended while its outcome was
+// on the way.
+func newerFenceLater(b *bench) {
+	for _, test := range []struct {
+		id      string
+		version ledger.Version // of the task when it comes again
+		reason  string         // of the older fence's end, by an answer to a heartbeat. None: the outcome is refused
+		want    float64        // how often the handler has begun
+	}{
+		{id: "refused", version: 1, want: 1},
+		{id: "fenced", version: 1, reason: "fenced", want: 1},
+		{id: "next", version: 3, want: 2},
+	} {
+		key := "finish " + test.id
+		b.mu.Lock()
+		b.busy[key] = test.reason != ""
+		if test.reason == "" {
+			b.answers[key] = []reply{{status: http.StatusConflict, code: "attempt_ended"}}
+		}
+		b.mu.Unlock()
+		b.add(test.id, `{"do": "count"}`)
+		older := b.awaitCalls("finish", test.id, 1)[0].fence
+		if test.reason != "" {
+			b.mu.Lock()
+			b.ended[older] = test.reason
+			named := len(b.calls)
+			b.mu.Unlock()
+			b.await("a heartbeat names the older fence", func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return slices.ContainsFunc(b.calls[named:], func(c call) bool {
+					return slices.Contains(c.holds, older)
+				})
+			})
+		}
+		time.Sleep(300 * time.Millisecond) // the client has read the answer
+		b.mu.Lock()
+		t := b.given[older]
+		t.Version, t.Attempt = test.version, 2
+		b.addTask(t)
+		newer := b.queue[len(b.queue)-1].Fence
+		b.answers[key] = []reply{{status: http.StatusOK}}
+		delete(b.busy, key)
+		b.mu.Unlock()
+		var last struct {
+			Result float64 `json:"result"`
+		}
+		b.await("an outcome under the newer fence", func() bool {
+			return slices.ContainsFunc(b.found("finish", test.id), func(c call) bool {
+				return c.fence == newer && json.Unmarshal(c.body, &last) == nil
+			})
+		})
+		if last.Result != test.want {
+			b.failf("%s: the handler has begun %v times, want %v", test.id, last.Result, test.want)
 		}
 	}
 }

@@ -103,11 +103,8 @@ export class Api {
     let response: Response;
     try {
       response = await this.fetcher(this.url + path, {
-        method: text === undefined ? "GET" : "POST",
-        headers,
-        ...(text === undefined ? {} : { body: text }),
-        ...(o.signal ? { signal: o.signal } : {}),
-        redirect: "error",
+        method: text === undefined ? "GET" : "POST", headers, body: text ?? null,
+        signal: o.signal ?? null, redirect: "error",
       });
     } catch (error) {
       o.signal?.throwIfAborted();

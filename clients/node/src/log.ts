@@ -9,9 +9,7 @@ export const current = new AsyncLocalStorage<Job>();
 export interface LogRecord {
   level: "info" | "warn" | "error";
   message: string;
-  kind?: string;
-  bizId?: string;
-  attempt?: number;
+  kind?: string; bizId?: string; attempt?: number;
   [member: string]: unknown;
 }
 

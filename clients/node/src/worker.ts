@@ -45,6 +45,7 @@ export type Handler<Args, C> = (job: Job<Args>, connection: C) => unknown;
 /** A task at work. over aborts when its outcome is not reported any more. */
 interface Attempt {
   job: Job;
+  offer: string; // the event that made the task available
   given: WireTask; // as the server gave it last
   over: Abort;
   done: Promise<void>;
@@ -61,6 +62,7 @@ export class Worker<C = undefined> {
   private readonly api: Api;
   private readonly exactly: Exactly<C> | undefined;
   private readonly work = new Map<string, Attempt>();
+  private readonly unsent = new Map<string, Outcome>(); // by offer, until they are recorded or forgotten
   private readonly warned = new Set<string>();
   private running = 0; // handlers: the outcomes of the others are on their way
   private readonly stopping = new AbortController();
@@ -162,8 +164,9 @@ export class Worker<C = undefined> {
   }
 
   private begin(task: WireTask): void {
-    let key = `${task.version} ${task.available_at} ${task.kind}/${task.biz_id}`;
-    for (let same; (same = this.work.get(key)); key += "/") {
+    const offer = `${task.version} ${task.available_at} ${task.kind}/${task.biz_id}`;
+    let key = offer;
+    for (let same; (same = this.work.get(key)); key = `/${key}`) {
       if (!same.over.aborted) return void (same.given = task); // again, perhaps by another process of serve
     }
     let last = 0;
@@ -173,25 +176,28 @@ export class Worker<C = undefined> {
       last = Date.now();
       await this.progress(attempt, value);
     });
-    const attempt: Attempt = { job, given: task, over: new Abort(), done: Promise.resolve() };
+    const attempt: Attempt = { job, offer, given: task, over: new Abort(), done: Promise.resolve() };
     this.work.set(key, attempt);
     this.running++;
     attempt.done = this.perform(attempt).catch((error) => {
       if (!attempt.over.aborted) this.fail(error);
     }).finally(() => {
       this.work.delete(key);
+      if (this.unsent.has(offer)) setTimeout(() => this.unsent.delete(offer), 30_000).unref();
       this.wake();
     });
   }
 
   private async perform(attempt: Attempt): Promise<void> {
-    const { job, over } = attempt;
+    const { job, offer, over } = attempt;
     if (this.exactly) {
       return this.exactly.work(job, over.signal, (c) => this.invoke(job, c)).finally(() => { this.running--; });
     }
-    const outcome = await this.invoke(job, undefined as C);
+    const outcome = this.unsent.get(offer) ?? await this.invoke(job, undefined as C);
     this.running--;
     this.wake();
+    if (over.aborted) return;
+    this.unsent.set(offer, outcome); // if the offer comes again, it is not begun again
     try {
       await this.end(attempt, outcome.verb, outcome.body);
     } catch (error) {
@@ -214,12 +220,12 @@ export class Worker<C = undefined> {
 
   /** Reports an outcome until the server has answered, or the attempt is over: under a newer fence if there is one. */
   private async end(attempt: Attempt, verb: string, body: object): Promise<void> {
-    const { job, given, over } = attempt;
-    if (over.aborted) return;
+    const { job, offer, given, over } = attempt;
     const whole = { ...attemptOf(given), ...body };
     try {
       if (verb === "finish") await this.finishes.send(whole, over);
       else await this.api.repeat(`/v1/work:${verb}`, { body: whole, signal: over.signal });
+      if (!over.aborted) this.unsent.delete(offer);
     } catch (error) {
       if (!(error instanceof Problem) || error.code !== "attempt_ended") throw error;
       if (given.fence !== attempt.given.fence) return this.end(attempt, verb, body);

@@ -125,7 +125,7 @@ class Client:
             try:
                 answer = exchange.send("GET", "/v1/events?" + urlencode(chosen + resumed), None, headers, 30.0)
                 if answer.status != 200:
-                    raise Problem(answer.status, exchange.read(answer.read), answer.getheader("Retry-After"))
+                    raise Problem(answer.status, exchange.read(answer.read), answer.getheader("Retry-After", ""))
                 for last, data in _frames(iter(functools.partial(exchange.read, answer.readline), b"")):
                     failures = 0
                     if stop is not None and stop.is_set():

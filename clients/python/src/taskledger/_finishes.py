@@ -21,8 +21,7 @@ class Finishes:
         """pause ends the repetition of calls, as in Api.repeat."""
         self._api, self._pause = api, pause
         self._waiting: deque[tuple[bytes, Done]] = deque()
-        self._changed = threading.Condition()
-        self._is_closed = False
+        self._changed, self._is_closed = threading.Condition(), False
 
     def add(self, body: dict[str, Any], done: Done) -> None:
         """Send the body of a success. done gets None when the server has recorded it, or the error."""

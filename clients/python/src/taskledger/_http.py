@@ -18,14 +18,13 @@ from urllib.parse import urlsplit
 class Problem(Exception):
     """An error that the server answered: RFC 9457 with a stable code and a cure."""
 
-    def __init__(self, status: int, body: bytes, retry_after: str | None = None) -> None:
+    def __init__(self, status: int, body: bytes, retry_after: str = "") -> None:
         try:
             self.body: dict[str, Any] = dict(json.loads(body))
         except (ValueError, TypeError):
             self.body = {"detail": body[:500].decode("utf-8", "replace")}
-        self.status = status
         self.code, self.detail, self.cure = (str(self.body.get(name, "")) for name in ("code", "detail", "cure"))
-        self.retry_after = float(retry_after) if retry_after and retry_after.isdigit() else None
+        self.status, self.retry_after = status, float(retry_after) if retry_after.isdigit() else None
         super().__init__(f"{status} {self.code}: {self.detail}" + (f" ({self.cure})" if self.cure else ""))
 
     @property
@@ -53,9 +52,8 @@ class Exchange:
     """One request at a time over one connection, which another thread can abort."""
 
     def __init__(self, api: Api) -> None:
-        self._api = api
+        self._api, self._is_aborted = api, False
         self._connection: http.client.HTTPConnection | None = None
-        self._is_aborted = False
 
     def send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str],
              timeout: float) -> http.client.HTTPResponse:
@@ -106,10 +104,9 @@ class Api:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"url must be http://host:port or https://host:port, got {url!r}")
-        self.url, self.path = url, parts.path.rstrip("/")
+        self.url, self.path, self._token = url, parts.path.rstrip("/"), token
         self._host, self._port = parts.hostname, parts.port
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
-        self._token = token
         self._idle: list[Exchange] = []
         self._lock = threading.Lock()
 
@@ -126,18 +123,16 @@ class Api:
              headers: Mapping[str, str] | None = None, timeout: float = 30.0, exchange: Exchange | None = None) -> Any:
         """Send a request once, and return the JSON of the answer. Raise Problem or NoAnswer. text replaces body."""
         data = text if body is None else json.dumps(body, allow_nan=False).encode()
-        all_headers = {**self.headers(), **(headers or {})}
-        if data is not None:
-            all_headers["Content-Type"] = "application/json"
+        content_type = {} if data is None else {"Content-Type": "application/json"}
         with self._lock:
             used = exchange or (self._idle.pop() if self._idle else Exchange(self))
-        answer = used.send(method, path, data, all_headers, timeout)
+        answer = used.send(method, path, data, {**self.headers(), **(headers or {}), **content_type}, timeout)
         content = used.read(answer.read)
         if exchange is None:
             with self._lock:
                 self._idle.append(used)
         if answer.status >= 400:
-            raise Problem(answer.status, content, answer.getheader("Retry-After"))
+            raise Problem(answer.status, content, answer.getheader("Retry-After", ""))
         try:
             return json.loads(content) if content else None
         except ValueError as error:

@@ -42,6 +42,7 @@ class Attempt:
 
     job: Job
     key: str  # of Worker._work
+    offer: str  # the event that made the task available
     given: dict[str, Any]  # the task as the server gave it last
     is_over: threading.Event = field(default_factory=threading.Event)  # its outcome is not reported any more
     cancel_coroutine: Callable[[], object] = field(default=lambda: None)
@@ -56,8 +57,7 @@ class Attempt:
         self.cancel(reason)
 
     def body(self, **members: Any) -> dict[str, Any]:
-        given = self.given
-        return {name: given[name] for name in ("kind", "biz_id", "attempt", "fence")} | members
+        return {name: self.given[name] for name in ("kind", "biz_id", "attempt", "fence")} | members
 
 
 class Worker:
@@ -81,16 +81,14 @@ class Worker:
         self.slots, self.timeout, self.wait, self.shutdown_timeout = slots, timeout, wait, shutdown_timeout
         self.guarantee: str = guarantee if database is None else "exactly once"
         self.handlers: dict[str, Registered] = {}
-        self._database = database
-        self._exactly = None if database is None else Exactly(self, database)
+        self._database, self._exactly = database, None if database is None else Exactly(self, database)
         self._api = Api(url, token, tls=tls)
-        self._poll = Exchange(self._api)
-        self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._poll, self._queue = Exchange(self._api), queue.SimpleQueue[Attempt | None]()
         self._work: dict[str, Attempt] = {}  # by key
+        self._unsent: dict[str, Outcome] = {}  # by offer, until they are recorded, and the last ones that were refused
         self._every, self._running = 10.0, 0  # handlers: the outcomes of the others are on their way
-        self._changed = threading.Condition()
         self._stopping, self._answered, self._ended = threading.Event(), threading.Event(), threading.Event()
-        self._finishes = Finishes(self._api, self._ended.wait)
+        self._changed, self._finishes = threading.Condition(), Finishes(self._api, self._ended.wait)
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -205,15 +203,15 @@ class Worker:
         return min(self.slots - self._running, 4 * self.slots - len(self._work))
 
     def _begin(self, task: dict[str, Any]) -> None:
-        key = f"{task['version']} {task['available_at']} {task['kind']}/{task['biz_id']}"
+        key = offer = f"{task['version']} {task['available_at']} {task['kind']}/{task['biz_id']}"
         task.setdefault("fence", key)  # missing if the worker claims the task in SQL
         with self._changed:
             while (same := self._work.get(key)) is not None:
                 if not same.is_over.is_set():
                     same.given = task  # again, perhaps by another process of serve
                     return
-                key += "/"  # its handler may still run
-            attempt = self._work[key] = Attempt(Job.of(task), key, task)
+                key = "/" + key  # its handler may still run
+            attempt = self._work[key] = Attempt(Job.of(task), key, offer, task)
             self._running += 1
         if self._exactly is None:
             attempt.job.report = functools.partial(self._progress, attempt, [0.0])
@@ -226,7 +224,7 @@ class Worker:
                 if self._exactly is not None:
                     self._exactly.work(attempt)
                 elif not attempt.is_over.is_set():
-                    is_finished = self._report(attempt, self.invoke(attempt))
+                    is_finished = self._report(attempt, self._unsent.get(attempt.offer) or self.invoke(attempt))
             except BaseException as error:
                 self._fail(error)
             with self._changed:
@@ -280,6 +278,10 @@ class Worker:
         """Report an outcome until the server has answered, or the attempt is over. A success goes on its way: True."""
         if attempt.is_over.is_set():
             return False
+        with self._changed:
+            self._unsent[attempt.offer] = outcome  # if the offer comes again, it is not begun again
+            if len(self._unsent) > 8 * self.slots:
+                del self._unsent[next(iter(self._unsent))]
         body = attempt.body(**outcome.body)
         if outcome.verb == "finish":
             self._finishes.add(body, functools.partial(self._finished, attempt, outcome, body))
@@ -288,6 +290,8 @@ class Worker:
             self._api.repeat("POST", "/v1/work:" + outcome.verb, body, pause=attempt.is_over.wait)
         except Problem as problem:
             return self._refused(attempt, outcome, body, problem)
+        with self._changed:
+            self._unsent.pop(attempt.offer, None)
         return False
 
     def _finished(self, attempt: Attempt, outcome: Outcome, body: dict[str, Any], error: Exception | None) -> None:
@@ -298,6 +302,8 @@ class Worker:
         except BaseException as failure:
             self._fail(failure)
         with self._changed:
+            if error is None:
+                self._unsent.pop(attempt.offer, None)
             self._work.pop(attempt.key, None)
             self._changed.notify_all()
 

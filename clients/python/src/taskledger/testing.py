@@ -46,7 +46,7 @@ async def arun(worker: Worker, kind: str, biz_id: str, args: Any = None, *, conn
     if worker.guarantee == "exactly once" and connection is None:
         raise ValueError("the worker has a database: give the handler a connection, as in connection=db")
     arguments = () if worker.guarantee != "exactly once" else (connection,)
-    attempt = Attempt(job, "test", {})
+    attempt = Attempt(job, "test", "test", {})
     outcome: Outcome = await (worker.ainvoke(attempt, *arguments) if worker.handlers[kind].is_async
                               else asyncio.to_thread(worker.invoke, attempt, *arguments))
     if outcome.verb == "finish":
