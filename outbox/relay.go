@@ -191,14 +191,15 @@ func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
 	}
 }
 
-// explain adds the reason to an error that was caused by the connection to NATS: it is closed, it is not connected and
-// does not buffer, or its user may not make a request, which the server then does not answer.
+// explain adds the reason to an error that was caused by the connection to NATS: it is closed, it is not connected, or
+// its user may not make a request, which the server then does not answer. A request that waits while the connection is
+// lost also fails with ErrConnectionClosed, although the client connects again.
 func (r *Relay) explain(err error) error {
 	last := r.config.NATS.LastError()
 	switch {
 	case r.config.NATS.IsClosed():
 		return fmt.Errorf("%w: %w", nats.ErrConnectionClosed, cmp.Or(last, err))
-	case errors.Is(err, nats.ErrReconnectBufExceeded):
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
 		return fmt.Errorf("not connected to NATS: %w", cmp.Or(last, nats.ErrDisconnected))
 	case relays.IsUnanswered(err) && !errors.Is(err, ledger.ErrUnavailable) &&
 		errors.Is(last, nats.ErrPermissionViolation):
