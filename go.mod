@@ -3,7 +3,6 @@ module github.com/taskledger/taskledger
 go 1.26.0
 
 require (
-	github.com/google/go-cmp v0.7.0 // tests: readable differences of large values
 	github.com/jackc/pgx/v5 v5.13.0 // the driver of PostgreSQL, and the transactions that callers pass
 	github.com/jedib0t/go-pretty/v6 v6.8.3 // tables of the command line, and the demo's progress bar
 	github.com/klauspost/compress v1.20.4 // zstd: the segments of an archive

@@ -11,11 +11,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
@@ -162,7 +162,7 @@ func TestConflictsOfAGroupCostOneStatement(t *testing.T) {
 		want := &ledger.ConflictError{
 			Key: requests[i].Key, Expected: 1, Found: 2, State: ledger.StateSucceeded,
 		}
-		if diff := cmp.Diff(want, conflict); diff != "" {
+		if diff := difference.Of(want, conflict); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
@@ -285,7 +285,7 @@ func TestAppendEachWhoseAnswerWasLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(stored[1:], []ledger.Event{r.Event}); diff != "" {
+		if diff := difference.Of(stored[1:], []ledger.Event{r.Event}); diff != "" {
 			t.Errorf("(-stored +returned):\n%s", diff)
 		}
 	}
@@ -316,7 +316,7 @@ func TestAppendResent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(stored[1:], []ledger.Event{e}); diff != "" {
+	if diff := difference.Of(stored[1:], []ledger.Event{e}); diff != "" {
 		t.Errorf("(-stored +returned):\n%s", diff)
 	}
 	for name, change := range map[string]func(*ledger.AppendRequest){

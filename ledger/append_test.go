@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -72,7 +72,7 @@ func TestAppendFollowsTheTransitionTable(t *testing.T) {
 				continue
 			}
 			want := &ledger.TransitionError{Key: k, Type: row.Type, State: state}
-			if diff := cmp.Diff(want, wantErrorAs[*ledger.TransitionError](t, err)); diff != "" {
+			if diff := difference.Of(want, wantErrorAs[*ledger.TransitionError](t, err)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		}
@@ -160,7 +160,7 @@ func TestAppendEachKeepsFaultsApart(t *testing.T) {
 		if err != nil || results[i].Err != nil {
 			t.Fatalf("%v, %v", err, results[i].Err)
 		}
-		if diff := cmp.Diff(results[i].Event, stored[1]); diff != "" {
+		if diff := difference.Of(results[i].Event, stored[1]); diff != "" {
 			t.Errorf("(-returned +stored):\n%s", diff)
 		}
 	}
@@ -323,7 +323,7 @@ func TestAppendAndCommit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(e, stored[1]); diff != "" {
+		if diff := difference.Of(e, stored[1]); diff != "" {
 			t.Errorf("(-returned +stored):\n%s", diff)
 		}
 		if e.Shard != stored[0].Shard || e.Attempt != 1 {

@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -76,7 +75,7 @@ func TestStatesAsOf(t *testing.T) {
 						tasks.StartAfter, more = e.Key, limit > 0
 					}
 				}
-				if diff := cmp.Diff(want, got); diff != "" {
+				if diff := difference.Of(want, got); diff != "" {
 					t.Errorf("tasks of %q as of %s, limit %d (-want +got):\n%s", kind, m, limit, diff)
 				}
 			}

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
@@ -242,7 +242,7 @@ func TestFencedInSQL(t *testing.T) {
 		t.Errorf("there are %d effects", n)
 	}
 	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted}
-	if diff := cmp.Diff(want, typesOf(t, app, k)); diff != "" {
+	if diff := difference.Of(want, typesOf(t, app, k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	ledgertest.Check(t, app)

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -115,7 +115,7 @@ func TestAppendSetsATimer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(e, history[1]); diff != "" {
+				if diff := difference.Of(e, history[1]); diff != "" {
 					t.Errorf("%s (-returned +stored):\n%s", id, diff)
 				}
 				task, err := ledger.Fold(history)

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -36,7 +36,7 @@ func TestEnqueueManyAgain(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %v %d", a.BizID, a.New, a.Version))
 	}
 	want := []string{"waits true 2", "new true 1", "same false 1", "done true 3"}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Error(diff)
 	}
 	ledgertest.Check(t, pool)
@@ -66,7 +66,7 @@ func TestEnqueueManyOfOneKeyInSQL(t *testing.T) {
 		fmt.Sprintf("t t 1 %d", events[0].Position), fmt.Sprintf("t t 2 %d", events[1].Position),
 		fmt.Sprintf("f f 2 %d", events[1].Position),
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -40,7 +39,7 @@ func loaded(t *testing.T, db ledger.DB, k ledger.Key) ledger.Task {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(folded, task); diff != "" {
+	if diff := difference.Of(folded, task); diff != "" {
 		t.Fatalf("fold (-) and load (+): %s", diff)
 	}
 	return task

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/stdsql"
@@ -109,7 +109,7 @@ func TestHooksAroundEnqueue(t *testing.T) {
 				"before a: refused 7", "before b: refused 7",
 				"after b: refused new=false error=true", "after a: refused new=false error=true",
 			}
-			if diff := cmp.Diff(want, notes); diff != "" {
+			if diff := difference.Of(want, notes); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 			history, err := ledger.History(t.Context(), pool, ledger.Key{Kind: k.Name(), BizID: "o-1"})
@@ -117,7 +117,7 @@ func TestHooksAroundEnqueue(t *testing.T) {
 				t.Fatal(history, err)
 			}
 			meta, err := ledger.ParseMeta(history[0].Meta)
-			if diff := cmp.Diff([]string{"own", "a", "b"}, meta.Tags); diff != "" || err != nil {
+			if diff := difference.Of([]string{"own", "a", "b"}, meta.Tags); diff != "" || err != nil {
 				t.Errorf("%v, tags (-want +got):\n%s", err, diff)
 			}
 			if len(o.Meta.Tags) != 1 || tags[:2][1] != "" {
@@ -166,7 +166,7 @@ func TestHookRefusesOneOfMany(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[ledger.BizID]int{"o-5": 0}, ledgertest.Enqueued(t, pool, k)); diff != "" {
+	if diff := difference.Of(map[ledger.BizID]int{"o-5": 0}, ledgertest.Enqueued(t, pool, k)); diff != "" {
 		t.Errorf("enqueued (-want +got):\n%s", diff)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
@@ -243,7 +243,7 @@ func TestLimitRejectsInSQL(t *testing.T) {
 		want := map[string]any{
 			"kind": string(flooded), "waiting": 3.0, "max_waiting": 3.0, "retry_after_ms": 7000.0, "policy": "reject",
 		}
-		if diff := cmp.Diff(want, detail); diff != "" {
+		if diff := difference.Of(want, detail); diff != "" {
 			t.Errorf("%s: detail (-want +got):\n%s", statement, diff)
 		}
 	}
@@ -298,7 +298,7 @@ func TestLimitDiscards(t *testing.T) {
 		"test.flooded/two true discarded", "test.other/1 true available",
 		"test.flooded/two false discarded", "test.flooded/w-0 false available",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, statement := range []string{

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -110,7 +110,7 @@ func (l *line) want(states string) {
 		id, _, _ := strings.Cut(task, " ")
 		ids = append(ids, id)
 	}
-	if diff := cmp.Diff(states, l.states(ids...)); diff != "" {
+	if diff := difference.Of(states, l.states(ids...)); diff != "" {
 		l.Errorf("(-want +got)\n%s", diff)
 	}
 	if turns := l.advance(); turns != 0 {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -47,7 +47,7 @@ func TestPartsOfAHistory(t *testing.T) {
 		}
 		want = want[max(0, len(want)-o.Limit):]
 		got, err := ledger.NewestOf(t.Context(), pool, k, o)
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		if diff := difference.Of(want, got); err != nil || diff != "" {
 			t.Fatalf("%+v of %d events: %v (-want +got):\n%s", o, len(history), err, diff)
 		}
 	}
@@ -82,7 +82,7 @@ func TestLoadAsOfIsTheFold(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := ledger.LoadAsOf(t.Context(), pool, k, moment)
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		if diff := difference.Of(want, got); err != nil || diff != "" {
 			t.Errorf("as of event %d: %v (-fold +load):\n%s", n, err, diff)
 		}
 	}

@@ -6,8 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -27,7 +26,7 @@ func TestEnqueueWithOtherArgs(t *testing.T) {
 			Key: k, State: ledger.StateAvailable, Version: 1, Position: made.Position,
 			Difference: "args.cents was 500, is 600",
 		}}
-		if diff := cmp.Diff(want, other); diff != "" {
+		if diff := difference.Of(want, other); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if ledger.IsConflict(err) || ledger.Retryable(err) {
@@ -91,7 +90,7 @@ func TestEnqueueManyWithOtherArgs(t *testing.T) {
 			t.Errorf("%s: %+v, %+v", name, answers, other)
 		}
 		want := map[ledger.BizID]bool{"same": false, "other-2": true, "new": false, "other-1": true, "accepted": false}
-		if diff := cmp.Diff(want, failed); diff != "" {
+		if diff := difference.Of(want, failed); diff != "" {
 			t.Errorf("%s: hooks: %s", name, diff)
 		}
 		if _, err := ledger.Load(t.Context(), pool, kind.Key("new")); err != nil {

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
@@ -148,7 +148,7 @@ func everyVerb(t *testing.T, db ledger.DB) {
 		Args: args, Result: json.RawMessage(`"it's \\"`),
 		EnqueuedAt: task.EnqueuedAt, UpdatedAt: group[0].Event.RecordedAt,
 	}
-	if diff := cmp.Diff(want, task); diff != "" {
+	if diff := difference.Of(want, task); diff != "" {
 		t.Errorf("task (-want +got):\n%s", diff)
 	}
 	history, err := ledger.History(ctx, db, binary)
@@ -158,7 +158,7 @@ func everyVerb(t *testing.T, db ledger.DB) {
 	if payload, err := history[0].Payload(); err != nil || string(payload) != "\x00\xff{" {
 		t.Errorf("binary payload %q, %v", payload, err)
 	}
-	if diff := cmp.Diff(group[1].Event, history[1]); diff != "" {
+	if diff := difference.Of(group[1].Event, history[1]); diff != "" {
 		t.Errorf("appended and stored event (-appended +stored):\n%s", diff)
 	}
 
@@ -177,7 +177,7 @@ func everyVerb(t *testing.T, db ledger.DB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(read, page.Events); diff != "" || len(read) != 8 {
+	if diff := difference.Of(read, page.Events); diff != "" || len(read) != 8 {
 		t.Errorf("%d events, want 8 (-Read +feed):\n%s", len(read), diff)
 	}
 	if err := page.Advance(ctx, db, json.RawMessage(`{"mark": "it's"}`)); err != nil {

@@ -7,12 +7,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -45,8 +44,9 @@ func contenders() []contender {
 		}
 		want := ledger.Enqueued{
 			Key: contested, New: answers[0].New, State: ledger.StateAvailable, Version: 1, SameArgs: true,
+			Position: answers[0].Position,
 		}
-		if diff := cmp.Diff(want, answers[0], cmpopts.IgnoreFields(ledger.Enqueued{}, "Position")); diff != "" {
+		if diff := difference.Of(want, answers[0]); diff != "" {
 			return false, errors.New(diff)
 		}
 		return answers[0].New, nil
@@ -56,7 +56,7 @@ func contenders() []contender {
 		t.Helper()
 		got := wantErrorAs[*ledger.ConflictError](t, err)
 		want := &ledger.ConflictError{Key: contested, Expected: 1, Found: 2, State: ledger.StateRunning}
-		if diff := cmp.Diff(want, got); diff != "" || wrote {
+		if diff := difference.Of(want, got); diff != "" || wrote {
 			t.Errorf("wrote %v, conflict (-want +got):\n%s", wrote, diff)
 		}
 	}

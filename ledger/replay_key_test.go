@@ -5,8 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -37,7 +36,7 @@ func TestReplayOfAPrefix(t *testing.T) {
 					want = append(want, e.Position)
 				}
 			}
-			if diff := cmp.Diff(want, replayed(t, pool, r)); diff != "" {
+			if diff := difference.Of(want, replayed(t, pool, r)); diff != "" {
 				t.Errorf("prefix %q after %d (-want +got):\n%s", prefix, after, diff)
 			}
 		}

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -85,10 +85,10 @@ func TestReplayIsTheSameEachTime(t *testing.T) {
 		byKind, byKey := to, to
 		byKind.Kinds, byKey.Prefix = []ledger.Kind{"k"}, "k/"
 		byKind.From, byKey.From = from, from
-		if diff := cmp.Diff(replayed(t, pool, byKind), replayed(t, pool, byKey)); diff != "" {
+		if diff := difference.Of(replayed(t, pool, byKind), replayed(t, pool, byKey)); diff != "" {
 			t.Errorf("up to time %d, by the kind and by the keys (-kind +keys):\n%s", i, diff)
 		}
-		if diff := cmp.Diff(early[i], replayed(t, pool, to)); diff != "" {
+		if diff := difference.Of(early[i], replayed(t, pool, to)); diff != "" {
 			t.Errorf("up to time %d, at once and later (-early +late):\n%s", i, diff)
 		}
 		all = append(all, replayed(t, pool, ledger.Range{From: from, To: to.To})...)
@@ -99,7 +99,7 @@ func TestReplayIsTheSameEachTime(t *testing.T) {
 		t.Error("no event was committed after a later one of another range: this proves nothing")
 	}
 	slices.Sort(all)
-	if diff := cmp.Diff(replayed(t, pool, ledger.Range{}), all); diff != "" {
+	if diff := difference.Of(replayed(t, pool, ledger.Range{}), all); diff != "" {
 		t.Errorf("adjoining ranges (-all +ranges):\n%s", diff)
 	}
 }
@@ -168,7 +168,7 @@ func TestReplayFilters(t *testing.T) {
 		"after":       {r: ledger.Range{StartAfter: 13}, want: []ledger.Position{14, 15}},
 	} {
 		got := replayed(t, pool, test.r)
-		if diff := cmp.Diff(test.want, got); diff != "" {
+		if diff := difference.Of(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 		newest, _, err := ledger.ReadBack(t.Context(), pool, test.r, ledger.BackOptions{Limit: 3})
@@ -196,7 +196,7 @@ func TestReplayFilters(t *testing.T) {
 		}
 		for i, p := range got {
 			test.r.StartAfter = p
-			if diff := cmp.Diff(got[i+1:], replayed(t, pool, test.r), cmpNil); diff != "" {
+			if diff := difference.OfContents(got[i+1:], replayed(t, pool, test.r)); diff != "" {
 				t.Errorf("%s, continued after %d (-want +got):\n%s", name, p, diff)
 			}
 		}
@@ -213,10 +213,6 @@ func TestReplayFilters(t *testing.T) {
 		}
 	}
 }
-
-var cmpNil = cmp.Transformer("length", func(p []ledger.Position) []ledger.Position {
-	return append([]ledger.Position{}, p...)
-})
 
 // A loop over events may end within a page and use the connection; an error ends it.
 func TestEventsEndWithTheLoop(t *testing.T) {

@@ -11,9 +11,7 @@ import (
 	"testing/quick"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -116,10 +114,10 @@ func TestRetryPolicyJSON(t *testing.T) {
 		t.Run(test.text, func(t *testing.T) {
 			t.Parallel()
 			p := parseRetry(t, test.text)
-			if diff := cmp.Diff(test.policy, p); diff != "" {
+			if diff := difference.Of(test.policy, p); diff != "" {
 				t.Errorf("policy (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(test.delays, delays(p, len(test.delays))); diff != "" {
+			if diff := difference.Of(test.delays, delays(p, len(test.delays))); diff != "" {
 				t.Errorf("delays (-want +got):\n%s", diff)
 			}
 			if p.Limit() != test.limit {
@@ -325,7 +323,7 @@ func FuzzParseRetryPolicy(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q is encoded as %s, which is invalid: %v", text, written, err)
 		}
-		if diff := cmp.Diff(p, again, cmpopts.EquateEmpty()); diff != "" {
+		if diff := difference.OfContents(p, again); diff != "" {
 			t.Fatalf("%q is encoded as %s, which is another policy (-first +second):\n%s", text, written, diff)
 		}
 	})
@@ -344,14 +342,14 @@ func TestEnqueueWithRetryPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(json.RawMessage(`{"retry":{"ladder":[60,300]}}`), history[0].Meta); diff != "" {
+	if diff := difference.Of(json.RawMessage(`{"retry":{"ladder":[60,300]}}`), history[0].Meta); diff != "" {
 		t.Errorf("meta (-want +got):\n%s", diff)
 	}
 	meta, err := ledger.ParseMeta(history[0].Meta)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(policy, parseRetry(t, string(meta.Retry))); diff != "" {
+	if diff := difference.Of(policy, parseRetry(t, string(meta.Retry))); diff != "" {
 		t.Errorf("policy (-enqueued +stored):\n%s", diff)
 	}
 	for _, test := range []struct {

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -95,7 +94,7 @@ func TestEveryShapeIsRead(t *testing.T) {
 		if err != nil || e.DataVersion != ledger.DataVersion {
 			t.Errorf("%s: version %d, %v", file, e.DataVersion, err)
 		}
-		if diff := cmp.Diff(golden.Want, shapeOf(t, e)); diff != "" {
+		if diff := difference.Of(golden.Want, shapeOf(t, e)); diff != "" {
 			t.Errorf("%s (-want +read):\n%s", file, diff)
 		}
 	}

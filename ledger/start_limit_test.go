@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -305,7 +305,7 @@ func TestInvalidStartLimit(t *testing.T) {
 			t.Errorf("%+v: %v, want an InvalidError", c.limit, err)
 			continue
 		}
-		if diff := cmp.Diff(c.want, err.Error()); diff != "" {
+		if diff := difference.Of(c.want, err.Error()); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", c.limit, diff)
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -44,7 +44,7 @@ func TestTransitionsAreThoseDocumented(t *testing.T) {
 			want = append(want, row)
 		}
 	}
-	if diff := cmp.Diff(want, ledger.Transitions()); diff != "" {
+	if diff := difference.Of(want, ledger.Transitions()); diff != "" {
 		t.Errorf("(-documented +in Go):\n%s", diff)
 	}
 }
@@ -85,7 +85,7 @@ func TestSQLHasTheSameTypesAndStates(t *testing.T) {
 		}
 		inGo = append(inGo, answer{Type: row.Type, State: row.To})
 	}
-	if diff := cmp.Diff(inGo, inSQL); diff != "" {
+	if diff := difference.Of(inGo, inSQL); diff != "" {
 		t.Errorf("types and states after them (-Go +SQL):\n%s", diff)
 	}
 
@@ -100,7 +100,7 @@ func TestSQLHasTheSameTypesAndStates(t *testing.T) {
 	want := []ledger.State{ledger.StateAvailable, ledger.StateScheduled, ledger.StateInLine, ledger.StateRunning,
 		ledger.StateRetrying, ledger.StateSucceeded, ledger.StateDead, ledger.StateCancelled, ledger.StateExpired,
 		ledger.StateDiscarded}
-	if diff := cmp.Diff(want, states); diff != "" {
+	if diff := difference.Of(want, states); diff != "" {
 		t.Errorf("states (-Go +SQL):\n%s", diff)
 	}
 }
@@ -162,7 +162,7 @@ func TestShardsAndOrderAreTheSameInSQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(keys, inSQL); diff != "" {
+	if diff := difference.Of(keys, inSQL); diff != "" {
 		t.Errorf("order (-Go +SQL):\n%s", diff)
 	}
 	if len(shards) != ledger.Shards {

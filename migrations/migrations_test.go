@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/migrations"
@@ -56,7 +55,7 @@ func TestUpListCheck(t *testing.T) {
 	address := emptyDatabase(t, "UTF8")
 	before := listMigrations(t, address)
 	want := numberedMigrations(t)
-	if diff := cmp.Diff(want, before); diff != "" {
+	if diff := difference.Of(want, before); diff != "" {
 		t.Errorf("before Up (-want +got):\n%s", diff)
 	}
 	wantNotMigrated(t, migrations.Check(t.Context(), address), want[0].Name)
@@ -73,8 +72,9 @@ func TestUpListCheck(t *testing.T) {
 		if after[i].AppliedAt.IsZero() {
 			t.Errorf("%s has no time of application", want[i].Name)
 		}
+		want[i].AppliedAt = after[i].AppliedAt
 	}
-	if diff := cmp.Diff(want, after, cmpopts.IgnoreFields(migrations.Status{}, "AppliedAt")); diff != "" {
+	if diff := difference.Of(want, after); diff != "" {
 		t.Errorf("after Up (-want +got):\n%s", diff)
 	}
 	if err := migrations.Check(t.Context(), address); err != nil {
@@ -84,7 +84,7 @@ func TestUpListCheck(t *testing.T) {
 	if err := migrations.Up(t.Context(), address); err != nil {
 		t.Errorf("second Up: %v", err)
 	}
-	if diff := cmp.Diff(after, listMigrations(t, address)); diff != "" {
+	if diff := difference.Of(after, listMigrations(t, address)); diff != "" {
 		t.Errorf("the second Up changed the list (-before +after):\n%s", diff)
 	}
 }
@@ -203,7 +203,7 @@ func TestUpAtOnceIsSafe(t *testing.T) {
 			if err := migrations.Check(t.Context(), address); err != nil {
 				t.Error(err)
 			}
-			if diff := cmp.Diff(want, schemaOf(t, address)); diff != "" {
+			if diff := difference.Of(want, schemaOf(t, address)); diff != "" {
 				t.Errorf("schemas differ (-one process +several):\n%s", diff)
 			}
 		})
@@ -229,7 +229,7 @@ func TestScriptMakesTheSameSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := []string{"--schema=taskledger", "--schema=taskledger_internal"} // the version table included
-	if diff := cmp.Diff(dump(t, migrated, all...), dump(t, address, all...)); diff != "" {
+	if diff := difference.Of(dump(t, migrated, all...), dump(t, address, all...)); diff != "" {
 		t.Errorf("schemas differ (-Up +script):\n%s", diff)
 	}
 }
@@ -242,7 +242,7 @@ func TestDroppingTheSchemasRemovesEveryTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	execute(t, address, "drop schema taskledger, taskledger_internal cascade")
-	if diff := cmp.Diff(before, dump(t, address)); diff != "" {
+	if diff := difference.Of(before, dump(t, address)); diff != "" {
 		t.Errorf("objects remain (-before +after):\n%s", diff)
 	}
 	if err := migrations.Up(t.Context(), address); err != nil {
@@ -292,7 +292,7 @@ func TestUnreleasedSchemaIsRefused(t *testing.T) {
 					t.Errorf("%s: got error %v, want ErrUnreleased", call, err)
 				}
 			}
-			if diff := cmp.Diff(before, dump(t, address)); diff != "" {
+			if diff := difference.Of(before, dump(t, address)); diff != "" {
 				t.Errorf("the refusal changed the schema (-before +after):\n%s", diff)
 			}
 

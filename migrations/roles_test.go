@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/migrations"
 )
@@ -125,7 +125,7 @@ func TestRolesHaveTheirRights(t *testing.T) {
 		t.Helper()
 		got := texts(t, pool, aclOf)
 		slices.Sort(got)
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := difference.Of(want, got); diff != "" {
 			t.Errorf("rights (-roles.sql +database):\n%s", diff)
 		}
 	}
@@ -152,7 +152,7 @@ func TestRolesHaveTheirRights(t *testing.T) {
 		}
 	}
 	// A policy that is right is not made again, which would lock the table.
-	if diff := cmp.Diff(once, texts(t, pool, policies)); diff != "" {
+	if diff := difference.Of(once, texts(t, pool, policies)); diff != "" {
 		t.Errorf("policies (-first +second):\n%s", diff)
 	}
 	for _, p := range once {
@@ -217,13 +217,13 @@ func TestLimitedWorkersStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(made, again); diff != "" {
+	if diff := difference.Of(made, again); diff != "" {
 		t.Errorf("roles (-first +second):\n%s", diff)
 	}
-	if diff := cmp.Diff(rights, texts(t, pool, aclOf)); diff != "" {
+	if diff := difference.Of(rights, texts(t, pool, aclOf)); diff != "" {
 		t.Errorf("rights (-first +second):\n%s", diff)
 	}
-	if diff := cmp.Diff(policies, texts(t, pool, policiesSQL)); diff != "" {
+	if diff := difference.Of(policies, texts(t, pool, policiesSQL)); diff != "" {
 		t.Errorf("policies (-first +second):\n%s", diff)
 	}
 	l.Kinds = []string{"mail.*"}

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -42,7 +42,7 @@ func TestSchemaIsTheOneCommitted(t *testing.T) {
 	if firstLine(string(committed)) != firstLine(got) {
 		t.Skipf("another version of pg_dump prints the schema differently: %q", firstLine(string(committed)))
 	}
-	if diff := cmp.Diff(string(committed), got); diff != "" {
+	if diff := difference.Of(string(committed), got); diff != "" {
 		t.Errorf("schema.sql differs; to accept: go test ./migrations -update (-committed +migrated):\n%s", diff)
 	}
 }

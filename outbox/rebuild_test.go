@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/relays"
@@ -175,7 +175,7 @@ func TestSubscribersAreMadeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before.Subscribers, after.Subscribers); diff != "" {
+	if diff := difference.Of(before.Subscribers, after.Subscribers); diff != "" {
 		t.Errorf("subscribers (-before +after):\n%s", diff)
 	}
 	c := after.Subscribers[0]

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/replay"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -78,7 +78,7 @@ func TestReplayOfArchivedEvents(t *testing.T) {
 	if r, err := archiver.Run(t.Context(), db, o); err != nil || r.Tasks != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if diff := cmp.Diff(want, replayTo("after")); diff != "" {
+	if diff := difference.Of(want, replayTo("after")); diff != "" {
 		t.Error(diff)
 	}
 }

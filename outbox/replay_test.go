@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/replay"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -136,7 +136,7 @@ func TestReplayKilled(t *testing.T) {
 		}
 	}
 	got, end := b.replayed(s)
-	if diff := cmp.Diff(want, got); diff != "" || end != 26 {
+	if diff := difference.Of(want, got); diff != "" || end != 26 {
 		t.Errorf("events (-want +got):\n%s; the end has %d, want 26", diff, end)
 	}
 	done, err := replay.Run(b.ctx(), b.replayConfig(auditSubject))

@@ -3,8 +3,7 @@ package outbox
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -29,7 +28,7 @@ func TestWaves(t *testing.T) {
 		}
 		got = append(got, ids)
 	}
-	if diff := cmp.Diff([][]string{{"k/a/1", "k/b/1"}, {"k/a/2", "k/b/2"}, {"k/a/3"}}, got); diff != "" {
+	if diff := difference.Of([][]string{{"k/a/1", "k/b/1"}, {"k/a/2", "k/b/2"}, {"k/a/3"}}, got); diff != "" {
 		t.Errorf("waves (-want +got):\n%s", diff)
 	}
 }

@@ -4,8 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -35,7 +34,7 @@ func TestSubscriberHistory(t *testing.T) {
 	got, err := subscribers.ReadHistory(t.Context(), ledgertest.As(t, owner, "reader"), "mails", 2*time.Minute, 5)
 	want := []subscribers.Point{{Position: 4}, {Position: 4, Newest: 6}, {Position: 8, Newest: 6},
 		{Position: 8, Newest: 12}, {Position: 9, Newest: newest}}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+	if diff := difference.Of(want, got); diff != "" || err != nil {
 		t.Errorf("%v: %s", err, diff)
 	}
 	if _, err := subscribers.ReadHistory(t.Context(), owner, "a b", time.Minute, 5); err == nil {

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -101,7 +101,7 @@ func TestRebuildKeepsWhatOthersAttached(t *testing.T) {
 	if err := outbox.RebuildTables(t.Context(), on(owner, p), nil); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, attached(t, pool, "coupons")); diff != "" {
+	if diff := difference.Of(before, attached(t, pool, "coupons")); diff != "" {
 		t.Errorf("after the rebuild: -before +after\n%s", diff)
 	}
 	p.Tables.Version, p.Tables.DDL = 2, strings.Replace(p.Tables.DDL, "ours on campaign for select using (true)",
@@ -117,7 +117,7 @@ func TestRebuildKeepsWhatOthersAttached(t *testing.T) {
 		}
 	}
 	before = slices.DeleteFunc(before, func(line string) bool { return strings.Contains(line, "policy ours") })
-	if diff := cmp.Diff(before, kept); diff != "" {
+	if diff := difference.Of(before, kept); diff != "" {
 		t.Errorf("after the new version: -before +after\n%s", diff)
 	}
 	if !slices.ContainsFunc(after, func(line string) bool {

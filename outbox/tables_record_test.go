@@ -4,10 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
@@ -53,13 +53,13 @@ func TestRecordOfAKilledRebuild(t *testing.T) {
 				t.Fatal(err)
 			}
 			runUntilKilled(t, "run coupons", pool.Config().ConnString(), point)
-			if diff := cmp.Diff(want, records(t, pool)); diff != "" {
+			if diff := difference.Of(want, records(t, pool)); diff != "" {
 				t.Errorf("after the kill (-want +got):\n%s", diff)
 			}
 			stop := start(t, quick(pool, coupons()))
 			defer stop()
 			await(t, "the rebuild has ended", func() bool { return registered(t, pool).Wanted == "" })
-			if diff := cmp.Diff([]string{begun, done}, records(t, pool)); diff != "" {
+			if diff := difference.Of([]string{begun, done}, records(t, pool)); diff != "" {
 				t.Errorf("at the end (-want +got):\n%s", diff)
 			}
 		})
@@ -89,7 +89,7 @@ func TestRecordOfAFailedRebuild(t *testing.T) {
 	await(t, "the rebuild has failed", func() bool { return registered(t, pool).Wanted == "" })
 	have := records(t, pool)
 	want := []string{"enqueued by alice: test", "buried by subscriber: " + registered(t, pool).Work.Failure()}
-	if diff := cmp.Diff(want, have); diff != "" {
+	if diff := difference.Of(want, have); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	close(fixed)
@@ -98,7 +98,7 @@ func TestRecordOfAFailedRebuild(t *testing.T) {
 	}
 	await(t, "another rebuild", func() bool { return registered(t, pool).Wanted == "" })
 	want = append(want, "enqueued by alice: test", "succeeded by subscriber")
-	if diff := cmp.Diff(want, records(t, pool)); diff != "" {
+	if diff := difference.Of(want, records(t, pool)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -73,7 +73,7 @@ func TestRebuildKeepsWhatOthersAttached(t *testing.T) {
 	if err := projector.RebuildTasks(t.Context(), ledgertest.As(t, pool, ledgertest.Owner), nil); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, attached(t, pool, "taskledger")); diff != "" {
+	if diff := difference.Of(before, attached(t, pool, "taskledger")); diff != "" {
 		t.Errorf("-before +after\n%s", diff)
 	}
 }

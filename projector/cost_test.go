@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/plantest"
@@ -93,7 +93,7 @@ func TestCountsCostTheSameUnderAnOldSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]ledger.StateCount{{Kind: "coupon.send", State: ledger.StateSucceeded, Tasks: 1001}},
+	if diff := difference.Of([]ledger.StateCount{{Kind: "coupon.send", State: ledger.StateSucceeded, Tasks: 1001}},
 		counts); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
 	}

@@ -5,8 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -26,7 +25,7 @@ func TestKnown(t *testing.T) {
 		if !ok || got != address {
 			t.Errorf("at %q, %t, want %q", got, ok, address)
 		}
-		if diff := cmp.Diff(task(1), found); diff != "" {
+		if diff := difference.Of(task(1), found); diff != "" {
 			t.Errorf("-want +have:\n%s", diff)
 		}
 		if _, _, ok := k.take(task(1).Key); ok {

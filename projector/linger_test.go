@@ -5,10 +5,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -166,7 +166,7 @@ func TestTheListIsPutOffWhileABacklogDrains(t *testing.T) {
 			due: []int{0, 3, 4, 5, 6, 7, 8, 9},
 		},
 	} {
-		if diff := cmp.Diff(test.due, projector.ListTimes(10, test.events)); diff != "" {
+		if diff := difference.Of(test.due, projector.ListTimes(10, test.events)); diff != "" {
 			t.Errorf("%s: -want +have:\n%s", test.name, diff)
 		}
 	}

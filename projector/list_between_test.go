@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/longtest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -97,7 +97,7 @@ func TestListOfARangeFarFromBothEnds(t *testing.T) {
 			for _, f := range []projector.Filter{{}, {Tag: "all"}} {
 				f.From, f.To, f.Limit = test.from, test.to, projector.MaxList
 				got, calls := listAll(t, pool, f)
-				if diff := cmp.Diff(between(enqueuedAt, f.From, f.To), got); diff != "" {
+				if diff := difference.Of(between(enqueuedAt, f.From, f.To), got); diff != "" {
 					t.Errorf("%s, tag %q (-want +got):\n%.500s", test.name, f.Tag, diff)
 				}
 				if f.Tag == "" && calls > test.calls {
@@ -120,7 +120,7 @@ func TestListOfARangeFarFromBothEnds(t *testing.T) {
 		t.Errorf("the first page of a long range has %d tasks, %v", len(tasksOfPage), err)
 	}
 	got, _ := listAll(t, pool, f)
-	if diff := cmp.Diff(between(enqueuedAt, f.From, f.To), got); diff != "" {
+	if diff := difference.Of(between(enqueuedAt, f.From, f.To), got); diff != "" {
 		t.Errorf("a long range (-want +got):\n%.500s", diff)
 	}
 }
@@ -142,7 +142,7 @@ func TestListOfRangesAfterStepsOfTheClock(t *testing.T) {
 				for _, f := range []projector.Filter{{From: from, To: from.Add(width)}, {From: from}, {To: from}} {
 					f.Limit = 300 // of 1,960 tasks
 					got, _ := listAll(t, pool, f)
-					if diff := cmp.Diff(between(enqueuedAt, f.From, f.To), got); diff != "" {
+					if diff := difference.Of(between(enqueuedAt, f.From, f.To), got); diff != "" {
 						t.Errorf("%d minutes, from %v to %v (-want +got):\n%.500s", minutes, f.From, f.To, diff)
 					}
 				}

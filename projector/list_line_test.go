@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/projection"
 	"github.com/taskledger/taskledger/ledger"
@@ -111,7 +111,7 @@ func TestListOfALine(t *testing.T) {
 			if name == "other" {
 				got = got[:min(2, len(got))]
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := difference.Of(test.want, got); diff != "" {
 				t.Errorf("%s, %+v (-want +got):\n%s", name, page, diff)
 			}
 		}

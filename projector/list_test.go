@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -85,7 +85,7 @@ func TestList(t *testing.T) {
 				}
 				f.StartAfter = next
 			}
-			if diff := cmp.Diff(want, have); diff != "" {
+			if diff := difference.Of(want, have); diff != "" {
 				t.Errorf("%+v, %d at a time (-want +have):\n%s", f, limit, diff)
 			}
 		}
@@ -194,7 +194,7 @@ func TestListBesideNewEvents(t *testing.T) {
 			}
 			isMore, f.StartAfter = next != 0, next
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := difference.Of(want, got); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", f, diff)
 		}
 	}

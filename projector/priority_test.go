@@ -5,8 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -44,7 +43,7 @@ func TestPrioritiesAreProjected(t *testing.T) {
 	plain, urgent, low := enqueue("plain", 0, ""), enqueue("urgent", 1, "x"), enqueue("low", 4, "y")
 	project(t, pool)
 	want := map[ledger.BizID]string{"plain": "3", "urgent": "1x", "low": "4y"}
-	if diff := cmp.Diff(want, priorities()); diff != "" {
+	if diff := difference.Of(want, priorities()); diff != "" {
 		t.Errorf("inserted: %s", diff)
 	}
 
@@ -59,14 +58,14 @@ func TestPrioritiesAreProjected(t *testing.T) {
 	enqueue("both", 1, "z")
 	project(t, pool)
 	maps.Copy(want, map[ledger.BizID]string{"low": "2y", "both": "1z"})
-	if diff := cmp.Diff(want, priorities()); diff != "" {
+	if diff := difference.Of(want, priorities()); diff != "" {
 		t.Errorf("updated: %s", diff)
 	}
 
 	if err := projector.RebuildTasks(t.Context(), pool, nil); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, priorities()); diff != "" {
+	if diff := difference.Of(want, priorities()); diff != "" {
 		t.Errorf("rebuilt: %s", diff)
 	}
 	if report, err := projector.Verify(t.Context(), pool, nil); err != nil || !report.Equal() {

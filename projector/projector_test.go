@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/lists"
@@ -71,7 +71,7 @@ func check(tb testing.TB, pool *pgxpool.Pool) {
 			tb.Fatal(err)
 		}
 		have.Position = 0
-		if diff := cmp.Diff(ledger.ListedTask{
+		if diff := difference.Of(ledger.ListedTask{
 			Key: want.Key, Shard: want.Shard, State: want.State, Version: want.Version, Attempt: want.Attempt,
 			Failures: want.Failures, EnqueuedAt: want.EnqueuedAt, UpdatedAt: want.UpdatedAt, Error: want.Error,
 			Fingerprint: want.Fingerprint, DueAt: want.DueAt, Priority: want.Priority.Level(),
@@ -101,7 +101,7 @@ func checkCounts(tb testing.TB, pool *pgxpool.Pool) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if diff := cmp.Diff(want, have); diff != "" {
+	if diff := difference.Of(want, have); diff != "" {
 		tb.Errorf("counts (-count(*) +task_count):\n%s", diff)
 	}
 }

@@ -3,10 +3,10 @@ package projector_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -51,7 +51,7 @@ func TestRecordOfAKilledRebuildOfTasks(t *testing.T) {
 			if err := projector.RebuildTasksAs(t.Context(), owner, alice, nil); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, records(t, pool)); diff != "" {
+			if diff := difference.Of(want, records(t, pool)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			project(t, pool)

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
@@ -96,7 +96,7 @@ func TestListByTag(t *testing.T) {
 			{filter: projector.Filter{Tag: fmt.Sprint("n", projector.MaxTags-1)}, want: []ledger.BizID{"h"}},
 			{filter: projector.Filter{Tag: fmt.Sprint("n", projector.MaxTags)}, want: nil},
 		} {
-			if diff := cmp.Diff(test.want, listed(t, pool, test.filter)); diff != "" {
+			if diff := difference.Of(test.want, listed(t, pool, test.filter)); diff != "" {
 				t.Errorf("%+v (-want +have):\n%s", test.filter, diff)
 			}
 		}
@@ -161,7 +161,7 @@ func TestTagsOfEarlierTasks(t *testing.T) {
 				if have := isWhole(t, pool); have != whole {
 					t.Errorf("the table has all tags: %t, want %t", have, whole)
 				}
-				if diff := cmp.Diff(want, listed(t, pool, projector.Filter{Tag: "vip"})); diff != "" {
+				if diff := difference.Of(want, listed(t, pool, projector.Filter{Tag: "vip"})); diff != "" {
 					t.Errorf("-want +have:\n%s", diff)
 				}
 				check(t, pool)

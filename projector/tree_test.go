@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -144,7 +144,7 @@ func TestTree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(test.want, outline(t, pool, test.of, test.limits)); diff != "" {
+			if diff := difference.Of(test.want, outline(t, pool, test.of, test.limits)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -164,7 +164,7 @@ func TestTreeOfACircle(t *testing.T) {
 		"k/a":    {"< k/c available", "< k/b available", "k/a available"},
 		"k/self": {"k/self available"},
 	} {
-		if diff := cmp.Diff(want, outline(t, pool, of, projector.TreeLimits{})); diff != "" {
+		if diff := difference.Of(want, outline(t, pool, of, projector.TreeLimits{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", of, diff)
 		}
 	}

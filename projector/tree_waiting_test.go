@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -61,7 +60,7 @@ func TestTreeOfWaitingTasks(t *testing.T) {
 		for _, n := range tree.Task.Before {
 			got = append(got, fmt.Sprintf("%s %s", n.Key, n.State))
 		}
-		if diff := cmp.Diff(want, got); diff != "" || tree.Task.MoreBefore != test.more {
+		if diff := difference.Of(want, got); diff != "" || tree.Task.MoreBefore != test.more {
 			t.Errorf("%s: more %t (-want +have):\n%s", test.name, tree.Task.MoreBefore, diff)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/watermill"
@@ -104,7 +104,7 @@ func TestEventMessages(t *testing.T) {
 				}
 				m.Ack()
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := difference.Of(test.want, got); diff != "" {
 				t.Error(diff)
 			}
 			b.awaitAcknowledged(test.group)

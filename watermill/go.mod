@@ -6,7 +6,6 @@ replace github.com/taskledger/taskledger => ../
 
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1 // interfaces of the Pub/Subs and handlers
-	github.com/google/go-cmp v0.7.0 // tests: readable differences of large values
 	github.com/jackc/pgx/v5 v5.13.0 // the transactions that callers pass
 	github.com/nats-io/nats.go v1.55.0 // the client of JetStream
 	github.com/taskledger/taskledger v0.0.0

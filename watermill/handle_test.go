@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/watermill"
 	"github.com/taskledger/taskledger/workers"
@@ -145,7 +145,7 @@ func TestCallerWithMiddleware(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{`o-1 {"a":1}`}, seen); diff != "" {
+	if diff := difference.Of([]string{`o-1 {"a":1}`}, seen); diff != "" {
 		t.Error(diff)
 	}
 	if n := b.Count("select count(*) from effect"); n != 1 {

@@ -12,9 +12,9 @@ import (
 	wm "github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/watermill"
 	"github.com/taskledger/taskledger/workers"
@@ -127,7 +127,8 @@ func TestMiddlewareErrorRollsBack(t *testing.T) {
 		correlation[string(got.Payload)] = middleware.MessageCorrelationID(got)
 		got.Ack()
 	}
-	if diff := cmp.Diff(map[string]string{"binary \x00": "c-1", "from the middleware": ""}, correlation); diff != "" {
+	want := map[string]string{"binary \x00": "c-1", "from the middleware": ""}
+	if diff := difference.Of(want, correlation); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/stdsql"
@@ -170,7 +170,7 @@ func TestPublishKeepsTheOrderOfItsMessages(t *testing.T) {
 	if err := publisher(t, pool).Publish("mail.send", messages...); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, tasks(t, pool, "mail.send")); diff != "" {
+	if diff := difference.Of(want, tasks(t, pool, "mail.send")); diff != "" {
 		t.Error(diff)
 	}
 }

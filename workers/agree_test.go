@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -49,7 +49,7 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 		if !errors.As(err, &differs) {
 			t.Fatalf("%s: error %v", want, err)
 		}
-		if diff := cmp.Diff(
+		if diff := difference.Of(
 			&workers.GuaranteeError{Kind: order.Name(), Wanted: want, Found: workers.AtLeastOnce, Worker: id}, differs,
 		); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -135,7 +135,7 @@ func TestReadWorkersReturnsGuarantees(t *testing.T) {
 	for _, k := range all[0].Kinds {
 		got[k.Guarantee] = string(k.Kind)
 	}
-	if diff := cmp.Diff(names, got); diff != "" || all[0].ID != w.ID() {
+	if diff := difference.Of(names, got); diff != "" || all[0].ID != w.ID() {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !slices.IsSortedFunc(

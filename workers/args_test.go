@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -58,7 +58,7 @@ func TestArgsOfHandlers(t *testing.T) {
 			}
 			try(ledger.Enqueue(b.Context(), b.DB, k, args, tc.options))(t)
 			want := call{Args: tc.args, HasDeadline: tc.options != nil && !tc.options.FinishBy.IsZero()}
-			if diff := cmp.Diff(want, receive(b, "the handler", calls)); diff != "" {
+			if diff := difference.Of(want, receive(b, "the handler", calls)); diff != "" {
 				t.Errorf("the handler got (-want +got):\n%s", diff)
 			}
 			b.AwaitState(k, ledger.StateSucceeded)

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -86,7 +86,7 @@ func TestCallerRuns(t *testing.T) {
 			SameArgs: true,
 			Position: answer.Position,
 		}
-		if diff := cmp.Diff(want, answer); diff != "" || err != nil {
+		if diff := difference.Of(want, answer); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", id, err, diff)
 		}
 	}
@@ -222,7 +222,7 @@ func TestCallerRunsAndFails(t *testing.T) {
 				t.Errorf("%+v, %v", answer, err)
 			}
 			k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(name)}
-			if diff := cmp.Diff(test.events, b.EventTypes(k)); diff != "" {
+			if diff := difference.Of(test.events, b.EventTypes(k)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			if task := b.Task(k); task.Error != test.message {

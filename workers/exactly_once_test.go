@@ -3,8 +3,7 @@ package workers_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -17,7 +16,8 @@ func TestTaskIsDoneOnce(t *testing.T) {
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
-	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.EventTypes(k)); diff != "" {
+	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}
+	if diff := difference.Of(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("a quick task has two events (-want +got):\n%s", diff)
 	}
 	if last := b.History(k)[1]; last.Actor != w.ID() {

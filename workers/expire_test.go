@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -59,7 +59,7 @@ func TestAttemptEndsAtTheDeadline(t *testing.T) {
 			}
 			w.Stop()
 			types := b.EventTypes(k)
-			if diff := cmp.Diff(
+			if diff := difference.Of(
 				[]ledger.EventType{ledger.EventFailed, ledger.EventExpired}, types[len(types)-2:],
 			); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -91,7 +91,7 @@ func TestNoAttemptBeginsAfterTheDeadline(t *testing.T) {
 		lost:     {ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventExpired},
 	} {
 		b.AwaitState(k, ledger.StateExpired)
-		if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
+		if diff := difference.Of(want, b.EventTypes(k)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", k, diff)
 		}
 		if n := b.Effects(k); n != 0 {

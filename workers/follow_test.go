@@ -5,8 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -46,7 +45,7 @@ func TestChangesWhileAHandlerRuns(t *testing.T) {
 	b.AwaitState(k, ledger.StateSucceeded)
 	mu.Lock()
 	defer mu.Unlock()
-	if diff := cmp.Diff([]int{1, 4}, calls); diff != "" {
+	if diff := difference.Of([]int{1, 4}, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	if task := b.Task(k); task.Run != 2 {

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -271,7 +271,7 @@ func TestAtMostOnceFailures(t *testing.T) {
 				"the outcome",
 				func() bool { return len(b.History(k)) >= len(test.events) && w.KindStatus().InFlight == 0 },
 			)
-			if diff := cmp.Diff(test.events, b.EventTypes(k)); diff != "" {
+			if diff := difference.Of(test.events, b.EventTypes(k)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			history := b.History(k)
@@ -358,7 +358,7 @@ func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 	if lose.left.Load() > 0 {
 		t.Fatal("no answer was lost")
 	}
-	if diff := cmp.Diff(
+	if diff := difference.Of(
 		[]ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}, b.EventTypes(k),
 	); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -451,7 +451,7 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 			}
 			for i := range tasks {
 				k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(fmt.Sprintf("o-%04d", i))}
-				if diff := cmp.Diff(
+				if diff := difference.Of(
 					[]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.EventTypes(k),
 				); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", k, diff)

@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -145,7 +144,7 @@ func TestHandlerErrors(t *testing.T) {
 			}))
 			k := b.Enqueue("o-1")
 			b.Await("the outcome", func() bool { return len(b.History(k)) >= len(test.events) })
-			if diff := cmp.Diff(test.events, b.EventTypes(k)); diff != "" {
+			if diff := difference.Of(test.events, b.EventTypes(k)); diff != "" {
 				t.Fatalf("events (-want +got):\n%s", diff)
 			}
 			if task := b.Task(k); task.Attempt != 1 {

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -253,7 +253,7 @@ func TestSavepointsAreTheHandlers(t *testing.T) {
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
-	if diff := cmp.Diff(`{"amount":7}`, string(b.Task(k).Result)); diff != "" {
+	if diff := difference.Of(`{"amount":7}`, string(b.Task(k).Result)); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
 }
@@ -272,7 +272,7 @@ func TestAttemptsUsedUp(t *testing.T) {
 		ledger.EventEnqueued, ledger.EventFailed, ledger.EventReleased, ledger.EventFailed, ledger.EventReleased,
 		ledger.EventFailed, ledger.EventBuried,
 	}
-	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
+	if diff := difference.Of(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	var data struct {
@@ -292,7 +292,7 @@ func TestAttemptsUsedUp(t *testing.T) {
 		}
 		messages = append(messages, e.Message)
 	}
-	if diff := cmp.Diff([]string{"boom 1", "boom 2", "boom 3"}, messages); diff != "" ||
+	if diff := difference.Of([]string{"boom 1", "boom 2", "boom 3"}, messages); diff != "" ||
 		data.Reason != "attempts used up" {
 		t.Errorf("reason %q, errors (-want +got):\n%s", data.Reason, diff)
 	}

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -71,7 +71,7 @@ func (w *witness) ledgerAgrees(b *bundle, worker *worker, k ledger.Key) {
 	for _, e := range w.events {
 		got = append(got, e.Version)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		b.T.Errorf("events of the hook (-want +got):\n%s\n%v", diff, b.EventTypes(k))
 	}
 	if w.before != len(w.ends) {
@@ -218,7 +218,7 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 						t.Errorf("%+v has no time", end)
 					}
 				}
-				if diff := cmp.Diff(test.want, got); diff != "" {
+				if diff := difference.Of(test.want, got); diff != "" {
 					t.Errorf("outcomes (-want +got):\n%s", diff)
 				}
 				if last := hook.ends[len(got)-1]; last.State != test.state {
@@ -307,7 +307,7 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 		defer mu.Unlock()
 		return len(calls) >= len(want)
 	})
-	if diff := cmp.Diff(want, calls); diff != "" {
+	if diff := difference.Of(want, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	b.WantOneEffect(k)
@@ -385,7 +385,7 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 				want := slices.Concat(
 					[]ledger.EventType{ledger.EventEnqueued}, test.want, []ledger.EventType{ledger.EventSucceeded},
 				)
-				if diff := cmp.Diff(want, got); diff != "" {
+				if diff := difference.Of(want, got); diff != "" {
 					t.Errorf("events but for starts (-want +got):\n%s", diff)
 				}
 			})

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -78,7 +78,7 @@ func TestMiddleware(t *testing.T) {
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 	mu.Lock()
-	diff := cmp.Diff([]string{"hook", "worker", "outer", "inner", "handler 8 of the middleware"}, calls)
+	diff := difference.Of([]string{"hook", "worker", "outer", "inner", "handler 8 of the middleware"}, calls)
 	mu.Unlock()
 	if diff != "" {
 		t.Error(diff)

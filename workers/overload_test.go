@@ -3,11 +3,12 @@ package workers_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -80,9 +81,9 @@ func TestDiscardOldestSparesStartedTasks(t *testing.T) {
 	b.Project()
 	b.Schedule()
 	b.Await("all but the newest to be discarded", func() bool {
-		return cmp.Equal([]string{"p-0000", "p-0001"}, b.TasksIn(ledger.StateDiscarded))
+		return slices.Equal([]string{"p-0000", "p-0001"}, b.TasksIn(ledger.StateDiscarded))
 	})
-	if diff := cmp.Diff([]string{"p-0002"}, b.TasksIn(ledger.StateAvailable)); diff != "" {
+	if diff := difference.Of([]string{"p-0002"}, b.TasksIn(ledger.StateAvailable)); diff != "" {
 		t.Errorf("still waiting (-want +got):\n%s", diff)
 	}
 	close(goOn)

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -135,7 +135,7 @@ func TestSeveralKinds(t *testing.T) {
 	key := ledger.Key{Kind: raw.Name(), BizID: "r-1"}
 	try(ledger.Enqueue(b.Context(), b.DB, key, []byte{0, 1, 0xff}, &ledger.EnqueueOptions{Binary: true}))(t)
 	b.AwaitSucceeded(3)
-	if diff := cmp.Diff([]byte{0, 1, 0xff}, rawed.Load()); diff != "" || mailed.Load() != "a@example.org" {
+	if diff := difference.Of([]byte{0, 1, 0xff}, rawed.Load()); diff != "" || mailed.Load() != "a@example.org" {
 		t.Errorf("mailed to %q; bytes (-want +got):\n%s", mailed.Load(), diff)
 	}
 	if got := string(b.Task(ledger.Key{Kind: mail.Name(), BizID: "m-1"}).Result); got != `"a@example.org"` {
@@ -179,7 +179,7 @@ func TestStartedIsLazy(t *testing.T) {
 			b.AwaitState(k, ledger.StateSucceeded)
 			b.WantOneEffect(k)
 			want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}
-			if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
+			if diff := difference.Of(want, b.EventTypes(k)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			if n := b.Task(k).Attempt; n != 1 {

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/stdsql"
@@ -95,7 +95,8 @@ func TestProgressOfQuickAttempt(t *testing.T) {
 	if err := kept.Load().Progress("late"); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.EventTypes(k)); diff != "" {
+	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}
+	if diff := difference.Of(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -128,7 +129,7 @@ func TestCheckpoint(t *testing.T) {
 			if resumed.Load() != 7 {
 				t.Errorf("resumed at %v", resumed.Load())
 			}
-			if diff := cmp.Diff([]string{`{"checkpoint":3}`, `{"checkpoint":7}`}, b.progressed(k)); diff != "" {
+			if diff := difference.Of([]string{`{"checkpoint":3}`, `{"checkpoint":7}`}, b.progressed(k)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if errors := before.Load().([]workers.PreviousError); len(errors) != 1 || errors[0].Message != "boom" ||
@@ -189,7 +190,7 @@ func TestCheckpointOfCancelled(t *testing.T) {
 	if err := <-failure; !errors.Is(err, workers.ErrCancelled) {
 		t.Errorf("got %v, want ErrCancelled", err)
 	}
-	if diff := cmp.Diff([]string{`{"checkpoint":1}`}, b.progressed(k)); diff != "" {
+	if diff := difference.Of([]string{`{"checkpoint":1}`}, b.progressed(k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -229,7 +230,7 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 			want := ledger.Meta{Causation: b.History(k)[0].ID(), Traceparent: trace, Tracestate: "vendor=1"}
 			of := ledger.Key{Kind: mail.Name(), BizID: ledger.BizID(k.Kind)}
 			got := try(ledger.ParseMeta(b.History(of)[0].Meta))(t)
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := difference.Of(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -65,7 +65,7 @@ func TestRunsOfATask(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if diff := cmp.Diff(want, slices.Compact(calls)); diff != "" {
+			if diff := difference.Of(want, slices.Compact(calls)); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 			task, err := ledger.Load(t.Context(), b.DB, k)

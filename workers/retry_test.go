@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -44,7 +43,7 @@ func TestRetriesComeBackWhenDue(t *testing.T) {
 	for _, e := range history {
 		types = append(types, e.Type)
 	}
-	if diff := cmp.Diff(want, types); diff != "" {
+	if diff := difference.Of(want, types); diff != "" {
 		t.Fatalf("events (-want +got):\n%s", diff)
 	}
 	for i, reason := range map[int]string{2: "retry", 4: "due", 6: "retry"} {

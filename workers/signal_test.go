@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -51,7 +50,7 @@ func TestFirstSignalDrains(t *testing.T) {
 		t.Errorf("the task at work is %s: %v", s, b.EventTypes(k))
 	}
 	b.WantOneEffect(k)
-	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued}, b.EventTypes(second)); diff != "" {
+	if diff := difference.Of([]ledger.EventType{ledger.EventEnqueued}, b.EventTypes(second)); diff != "" {
 		t.Errorf("events of a later task (-want +got):\n%s", diff)
 	}
 	b.Work(workers.Config{}, b.exactly(insertEffect, nil))

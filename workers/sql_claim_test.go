@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
@@ -178,7 +178,7 @@ func TestClaimNextPassesOverAFullPartition(t *testing.T) {
 		}
 	}
 	slices.Sort(claimed)
-	if diff := cmp.Diff([]string{"acme-1", "bit-1", "bit-2", "bit-3", "none-1"}, claimed); diff != "" {
+	if diff := difference.Of([]string{"acme-1", "bit-1", "bit-2", "bit-3", "none-1"}, claimed); diff != "" {
 		t.Errorf("claimed (-want +got):\n%s", diff)
 	}
 }

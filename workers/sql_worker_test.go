@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -181,7 +181,7 @@ func TestFailuresInSQLAreThoseOfGo(t *testing.T) {
 				try(ledger.Enqueue(b.Context(), b.DB, k, []byte(`{"amount":1}`), &options))(t)
 				outcomes[side] = outcomesOf(k)
 			}
-			if diff := cmp.Diff(outcomes[0], outcomes[1]); diff != "" || len(outcomes[0]) < 3 {
+			if diff := difference.Of(outcomes[0], outcomes[1]); diff != "" || len(outcomes[0]) < 3 {
 				t.Errorf("policy %q (-Go +SQL):\n%s", retry, diff)
 			}
 		}

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -145,7 +145,7 @@ func TestStopAbandonsHandlers(t *testing.T) {
 	b.AwaitState(k, ledger.StateRunning)
 	w.Stop()
 	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted}
-	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
+	if diff := difference.Of(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	close(release)

@@ -4,8 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -36,7 +35,7 @@ func TestTraceContextOfEveryAttempt(t *testing.T) {
 	n := 0
 	for c := range got {
 		n++
-		if diff := cmp.Diff(producer, c); diff != "" {
+		if diff := difference.Of(producer, c); diff != "" {
 			t.Errorf("attempt %d (-want +got):\n%s", n, diff)
 		}
 	}

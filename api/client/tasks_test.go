@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -89,7 +88,7 @@ func TestTasksByTag(t *testing.T) {
 				break
 			}
 		}
-		if diff := cmp.Diff(test.want, have); diff != "" {
+		if diff := difference.Of(test.want, have); diff != "" {
 			t.Errorf("%s (-want +have):\n%s", name, diff)
 		}
 	}

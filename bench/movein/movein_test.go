@@ -16,10 +16,10 @@ import (
 
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/movein"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
@@ -252,7 +252,7 @@ func TestImportBesideEverything(t *testing.T) {
 	for _, id := range o.tasks(oldTopic) {
 		got[id] = true
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -183,7 +183,7 @@ func TestGitHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(modules)
-	if diff := cmp.Diff(modules, slices.Sorted(slices.Values(bot.Updates[0].Directories))); diff != "" {
+	if diff := difference.Of(modules, slices.Sorted(slices.Values(bot.Updates[0].Directories))); diff != "" {
 		t.Errorf("modules (-), those of Dependabot (+)\n%s", diff)
 	}
 	for _, name := range []string{"bug", "feature", "config"} {

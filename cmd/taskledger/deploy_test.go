@@ -14,11 +14,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/difference"
 )
 
 // checkServe checks that a command line is one of serve, and returns the command with its flags.
@@ -237,7 +237,7 @@ func TestKubernetesManifests(t *testing.T) {
 		all := readManifests(t, file)
 		for _, m := range all {
 			kinds = append(kinds, m.Kind)
-			if diff := cmp.Diff(all[0].Spec.Template.Metadata.Labels, m.labels(t)); diff != "" {
+			if diff := difference.Of(all[0].Spec.Template.Metadata.Labels, m.labels(t)); diff != "" {
 				t.Errorf("%s: %s %s selects other pods:\n%s", file, m.Kind, m.Metadata.Name, diff)
 			}
 			if m.Kind == "PodDisruptionBudget" && m.Spec.MinAvailable+m.Spec.MaxAway != 1 {
@@ -295,7 +295,7 @@ func TestKubernetesPeers(t *testing.T) {
 	}
 	for pod := range set.Replicas {
 		words := set.Template.Spec.Containers[0].expand(fmt.Sprint(all[0].Metadata.Name, "-", pod))
-		if diff := cmp.Diff(want, checkAddresses(t, words)); diff != "" {
+		if diff := difference.Of(want, checkAddresses(t, words)); diff != "" {
 			t.Errorf("the peers of pod %d (-pods +peers):\n%s", pod, diff)
 		}
 		if !slices.Contains(words, "--advertise="+want[pod]) {

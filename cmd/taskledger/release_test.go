@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/taskledger/taskledger/internal/difference"
 )
 
 var testRelease = flag.Bool("release", false, "build a release twice, which takes minutes of CPU without Go's cache")
@@ -28,7 +28,7 @@ func TestRelease(t *testing.T) {
 	needSBOMTool(t)
 	first, second := release(t), release(t)
 	sums := readOutput(t, first, "SHA256SUMS")
-	if diff := cmp.Diff(sums, readOutput(t, second, "SHA256SUMS")); diff != "" {
+	if diff := difference.Of(sums, readOutput(t, second, "SHA256SUMS")); diff != "" {
 		t.Errorf("the second build differs:\n%s", diff)
 	}
 	name := "taskledger-v0.0.1-" + runtime.GOOS + "-" + runtime.GOARCH
@@ -128,7 +128,7 @@ func checkSBOM(t *testing.T, text string) {
 	if len(want) < 10 {
 		t.Fatalf("the program has only %d modules", len(want))
 	}
-	if diff := cmp.Diff(want, have); diff != "" {
+	if diff := difference.Of(want, have); diff != "" {
 		t.Errorf("modules of the program (-) and of its SBOM (+):\n%s", diff)
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/taskledger/taskledger/internal/alarm"
+	"github.com/taskledger/taskledger/internal/difference"
 )
 
 // body parses a mail and returns its header and its decoded text.
@@ -51,7 +50,7 @@ func TestTenThousandDeadAreOneMail(t *testing.T) {
 	if len(mails) != 1 {
 		t.Fatalf("%d mails, want 1", len(mails))
 	}
-	if diff := cmp.Diff([]string{"ops@example.com", "boss@example.com"}, mails[0].to); diff != "" {
+	if diff := difference.Of([]string{"ops@example.com", "boss@example.com"}, mails[0].to); diff != "" {
 		t.Errorf("recipients (-want +got):\n%s", diff)
 	}
 	if mails[0].from != "ledger@example.com" {

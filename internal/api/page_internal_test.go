@@ -5,8 +5,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -34,7 +33,7 @@ func TestPagesOfAnArchivedTask(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(events, got); diff != "" {
+			if diff := difference.Of(events, got); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -123,7 +123,7 @@ func TestPagesByName(t *testing.T) {
 	}
 	for _, path := range listings {
 		for _, limit := range []int{1, 2, 7, len(want[path]) - 1, len(want[path]), len(want[path]) + 1} {
-			if diff := cmp.Diff(want[path], s.names(api.Viewer, path, limit)); diff != "" {
+			if diff := difference.Of(want[path], s.names(api.Viewer, path, limit)); diff != "" {
 				t.Errorf("%s in pages of %d (-want +have):\n%s", path, limit, diff)
 			}
 		}
@@ -131,7 +131,7 @@ func TestPagesByName(t *testing.T) {
 	for path, prefix := range map[string]string{"/v1/kinds": "a.k", "/v1/limits": "l", "/v1/schedules": "s"} {
 		for _, limit := range []int{1, 2, 3} {
 			want := []string{prefix + "0007", prefix + "0008", prefix + "0032"}
-			if diff := cmp.Diff(want, s.names("limited", path, limit)); diff != "" {
+			if diff := difference.Of(want, s.names("limited", path, limit)); diff != "" {
 				t.Errorf("%s of a limited caller in pages of %d (-want +have):\n%s", path, limit, diff)
 			}
 		}

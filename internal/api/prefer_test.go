@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/taskledger/taskledger/internal/difference"
 )
 
 // The header Prefer is read by RFC 7240: a quoted string is one value, also with commas in it.
@@ -52,7 +52,7 @@ func TestParsePrefer(t *testing.T) {
 		if p.wait != test.wait || p.isAsync != test.isAsync {
 			t.Errorf("%s: %+v", test.name, p)
 		}
-		if diff := cmp.Diff(test.applied, p.applied); diff != "" {
+		if diff := difference.Of(test.applied, p.applied); diff != "" {
 			t.Errorf("%s: applied (-want +have):\n%s", test.name, diff)
 		}
 	}

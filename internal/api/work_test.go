@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/wire"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -536,7 +535,7 @@ func TestUnknownKinds(t *testing.T) {
 		{Kind: "report.daily", Detail: "no task of kind report.daily has been enqueued yet: " +
 			"compare it with the name that the producer uses"},
 	}
-	if diff := cmp.Diff(want, got.UnknownKinds); diff != "" {
+	if diff := difference.Of(want, got.UnknownKinds); diff != "" {
 		t.Error(diff)
 	}
 	if state := s.end("finish", wire.Finish{AttemptRef: task.Ref()}); state != ledger.StateSucceeded {

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/api"
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -61,7 +60,7 @@ func TestWorkers(t *testing.T) {
 					next = "?after=" + page.Next + "&"
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := difference.Of(test.want, got); diff != "" {
 				t.Errorf("role %s in pages of %d (-want +have):\n%s", test.role, limit, diff)
 			}
 		}

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/taskledger/taskledger/internal/archive"
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/smalldisk"
@@ -105,7 +105,7 @@ func expectWhole(t *testing.T, s archive.Store, n int) {
 	i := 0
 	err = r.Range(t.Context(), 0, func(got archive.Record) error {
 		i++
-		if diff := cmp.Diff(*event(i), got); diff != "" {
+		if diff := difference.Of(*event(i), got); diff != "" {
 			return errors.New(diff)
 		}
 		return nil
@@ -311,7 +311,7 @@ func TestOverlappingVolumes(t *testing.T) {
 		for i := from; i <= 10; i++ {
 			want = append(want, i)
 		}
-		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		if diff := difference.Of(want, got); diff != "" || err != nil {
 			t.Errorf("from %d: %v\n%s", from, err, diff)
 		}
 	}

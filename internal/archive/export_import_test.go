@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/archive"
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
@@ -122,11 +122,11 @@ func TestExportAndImport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(rows(t, reader, eventsText), rows(t, target, eventsText)); diff != "" {
+	if diff := difference.Of(rows(t, reader, eventsText), rows(t, target, eventsText)); diff != "" {
 		t.Error(diff)
 	}
 	want := rows(t, reader, timersText)
-	if diff := cmp.Diff(want, rows(t, target, timersText)); diff != "" || int(done.Timers) != len(want) {
+	if diff := difference.Of(want, rows(t, target, timersText)); diff != "" || int(done.Timers) != len(want) {
 		t.Errorf("%d timers\n%s", done.Timers, diff)
 	}
 	ledgertest.Check(t, target)
@@ -187,7 +187,7 @@ func TestImportKilled(t *testing.T) {
 	if _, err := archive.Import(t.Context(), target, dir, nil); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(rows(t, reader, eventsText), rows(t, target, eventsText)); diff != "" {
+	if diff := difference.Of(rows(t, reader, eventsText), rows(t, target, eventsText)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -94,7 +93,7 @@ func (r *reader) reopen(name string) {
 
 func (f *fixture) wantEvents(got, want []ledger.Event) {
 	f.T.Helper()
-	if diff := cmp.Diff(want, withoutActs(got)); diff != "" {
+	if diff := difference.Of(want, withoutActs(got)); diff != "" {
 		f.T.Error(diff)
 	}
 }

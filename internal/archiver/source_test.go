@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -56,7 +55,7 @@ func TestArchivedTaskIsRead(t *testing.T) {
 	f.archiveTo(place)
 	a := f.archived("2")
 	events, err := archive.Source{Open: openDirectory}.Events(t.Context(), a)
-	if diff := cmp.Diff(history, events); diff != "" || err != nil {
+	if diff := difference.Of(history, events); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
 	found, err := archive.Task(a, events)
@@ -64,7 +63,7 @@ func TestArchivedTaskIsRead(t *testing.T) {
 		t.Error("no time of the archiving")
 	}
 	task.ArchivedAt = found.ArchivedAt
-	if diff := cmp.Diff(task, found); diff != "" || err != nil {
+	if diff := difference.Of(task, found); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
 

@@ -4,9 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -51,7 +49,7 @@ func TestRatesAreKept(t *testing.T) {
 		}
 		for _, hours := range []float64{5, 5, 5.25, 6.5, 9, 30, 29, 8} {
 			last := begin.Add(time.Duration(hours * float64(time.Hour)))
-			if diff := cmp.Diff(want(last), read(last), cmpopts.EquateEmpty()); diff != "" {
+			if diff := difference.OfContents(want(last), read(last)); diff != "" {
 				t.Errorf("%s after %v hours (-want +have):\n%s", name, hours, diff)
 			}
 		}
@@ -59,13 +57,13 @@ func TestRatesAreKept(t *testing.T) {
 		add(last.Add(-5*step), "c")
 		add(last, "a")
 		newest := func(steps []projector.KindStats) []projector.KindStats { return steps[max(0, len(steps)-1):] }
-		if diff := cmp.Diff(newest(want(last)), newest(read(last)), cmpopts.EquateEmpty()); diff != "" {
+		if diff := difference.OfContents(newest(want(last)), newest(read(last))); diff != "" {
 			t.Errorf("%s: the newest step (-want +have):\n%s", name, diff)
 		}
 		for range n - 1 {
 			read(last)
 		}
-		if diff := cmp.Diff(want(last), read(last), cmpopts.EquateEmpty()); diff != "" {
+		if diff := difference.OfContents(want(last), read(last)); diff != "" {
 			t.Errorf("%s with a late event (-want +have):\n%s", name, diff)
 		}
 	}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -64,15 +62,17 @@ func FuzzMessages(f *testing.F) {
 		var r, r2 Report
 		if r.UnmarshalBinary(b) == nil {
 			again, _ := r.MarshalBinary()
-			if err := r2.UnmarshalBinary(again); err != nil || !cmp.Equal(r, r2, cmpopts.EquateEmpty()) {
-				t.Errorf("%+v became %+v, %v", r, r2, err)
+			err := r2.UnmarshalBinary(again)
+			if diff := difference.OfContents(r, r2); diff != "" || err != nil {
+				t.Errorf("decoded from %x: %v (-first +second):\n%s", again, err, diff)
 			}
 		}
 		var o, o2 Offer
 		if o.UnmarshalBinary(b) == nil {
 			again, _ := o.MarshalBinary()
-			if err := o2.UnmarshalBinary(again); err != nil || !cmp.Equal(o, o2, cmpopts.EquateEmpty()) {
-				t.Errorf("%+v became %+v, %v", o, o2, err)
+			err := o2.UnmarshalBinary(again)
+			if diff := difference.OfContents(o, o2); diff != "" || err != nil {
+				t.Errorf("decoded from %x: %v (-first +second):\n%s", again, err, diff)
 			}
 		}
 	})

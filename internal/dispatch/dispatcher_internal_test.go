@@ -5,8 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -104,7 +103,7 @@ func (e Event) in(shard ledger.Shard) Event {
 
 func same[T any](t *testing.T, what string, got, want T) {
 	t.Helper()
-	if d := cmp.Diff(want, got); d != "" {
+	if d := difference.Of(want, got); d != "" {
 		t.Errorf("%s (-want +got):\n%s", what, d)
 	}
 }

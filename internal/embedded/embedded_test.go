@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/reserve"
@@ -164,7 +164,7 @@ func TestAttachToRunningServers(t *testing.T) {
 		PID: os.Getpid(), DatabaseURL: "postgres://a", NATSURL: "nats://b", NATSURLs: urls,
 		StartedAt: have.StartedAt,
 	}
-	if diff := cmp.Diff(want, have); diff != "" || have.StartedAt.IsZero() {
+	if diff := difference.Of(want, have); diff != "" || have.StartedAt.IsZero() {
 		t.Errorf("-want +have:\n%s", diff)
 	}
 

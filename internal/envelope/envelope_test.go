@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/envelope"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -98,7 +97,7 @@ func TestMessagesComeBackByteForByte(t *testing.T) {
 			if back.UUID != m.UUID || string(back.Payload) != string(m.Payload) ||
 				!maps.Equal(back.Metadata, m.Metadata) {
 				t.Errorf("got %q %q, want %q %q; metadata %s",
-					back.UUID, back.Payload, m.UUID, m.Payload, cmp.Diff(m.Metadata, back.Metadata))
+					back.UUID, back.Payload, m.UUID, m.Payload, difference.Of(m.Metadata, back.Metadata))
 			}
 		})
 	}
@@ -113,7 +112,8 @@ func TestMessageOfATaskThatWasNotPublished(t *testing.T) {
 	if m.UUID != "o-1" || string(m.Payload) != "{}" {
 		t.Errorf("got %q %q", m.UUID, m.Payload)
 	}
-	if diff := cmp.Diff(map[string]string{"traceparent": "00-a-b-01", "tracestate": "a=1"}, m.Metadata); diff != "" {
+	want := map[string]string{"traceparent": "00-a-b-01", "tracestate": "a=1"}
+	if diff := difference.Of(want, m.Metadata); diff != "" {
 		t.Error(diff)
 	}
 	if _, err := envelope.Open("o-1", nil, `{"metadata":7}`, "", ""); err == nil {

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -77,7 +77,7 @@ func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 		f.enqueue(f.pool, "last")
 		got = append(got, f.drainAudited(opened)...)
 		slices.Sort(got)
-		if diff := cmp.Diff([]string{"last", "quick", "slow"}, got); diff != "" {
+		if diff := difference.Of([]string{"last", "quick", "slow"}, got); diff != "" {
 			t.Errorf("delivered (-want +got):\n%s", diff)
 		}
 		if missed != 1 {

@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -83,7 +81,9 @@ func TestBetweenIsWhatTheReaderWasGiven(t *testing.T) {
 				want := slices.DeleteFunc(slices.Clone(ids[reached[i]:reached[i+k]]), func(id string) bool {
 					return choice.Wants != nil && !choice.Wants(ledger.Event{Key: ledger.Key{BizID: ledger.BizID(id)}})
 				})
-				if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got))); diff != "" {
+				slices.Sort(want)
+				slices.Sort(got)
+				if diff := difference.Of(want, got); diff != "" {
 					t.Fatalf("from place %d to %d, %d of %d: %s", i, i+k, choice.Limit, choice.Read, diff)
 				}
 			}
@@ -121,7 +121,7 @@ func checkPollTo(f *feedFixture, places []feed.Place, ids []string, reached []in
 				}
 			}
 			want := slices.Sorted(slices.Values(ids[:reached[i]]))
-			if diff := cmp.Diff(want, slices.Sorted(slices.Values(got)), cmpopts.EquateEmpty()); diff != "" {
+			if diff := difference.OfContents(want, slices.Sorted(slices.Values(got))); diff != "" {
 				f.t.Fatalf("to place %d, %d at a time: %s", i, size, diff)
 			}
 			if at, _, err := feed.PlaceOf(f.ctx, f.pool, name); err != nil || i > 0 && at != to {

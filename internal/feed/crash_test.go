@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -105,7 +105,7 @@ func playCrash(
 	if got := f.poll(mutant); slices.Equal(got, after) {
 		t.Error("the mutant lost nothing: this proves nothing")
 	}
-	if diff := cmp.Diff(after, f.drain(f.open(f.pool, nil))); diff != "" {
+	if diff := difference.Of(after, f.drain(f.open(f.pool, nil))); diff != "" {
 		t.Errorf("the feed opened anew delivered (-want +got):\n%s", diff)
 	}
 	return true
@@ -191,7 +191,7 @@ func TestFeedHeldOverARestart(t *testing.T) {
 	if err := page.Advance(f.ctx, nil, nil); err != nil {
 		t.Errorf("Advance over a restart: %v", err)
 	}
-	if diff := cmp.Diff([]string{"after"}, f.drain(opened)); diff != "" {
+	if diff := difference.Of([]string{"after"}, f.drain(opened)); diff != "" {
 		t.Errorf("after the restart (-want +got):\n%s", diff)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
@@ -85,7 +85,7 @@ func TestFeedInterleavings(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f.reset()
 			options := &feed.Options{PageSize: 2, AuditEvery: -1}
-			if diff := cmp.Diff(test.want, test.play(f.open(f.pool, options))); diff != "" {
+			if diff := difference.Of(test.want, test.play(f.open(f.pool, options))); diff != "" {
 				t.Errorf("the feed delivered (-want +got):\n%s", diff)
 			}
 			f.reset()
@@ -372,7 +372,7 @@ func TestFeedResumesInsideAWindow(t *testing.T) {
 	if err := page.Advance(f.ctx, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"3", "4", "5"}, f.drain(f.open(f.pool, options))); diff != "" {
+	if diff := difference.Of([]string{"3", "4", "5"}, f.drain(f.open(f.pool, options))); diff != "" {
 		t.Errorf("the second reader was given (-want +got):\n%s", diff)
 	}
 }
@@ -403,7 +403,7 @@ func TestFeedPageBytes(t *testing.T) {
 		}
 		sizes = append(sizes, len(page.Events))
 	}
-	if diff := cmp.Diff([]int{2, 2, 1}, sizes); diff != "" {
+	if diff := difference.Of([]int{2, 2, 1}, sizes); diff != "" {
 		t.Errorf("events a page (-want +got):\n%s", diff)
 	}
 }

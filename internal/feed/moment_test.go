@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 )
 
@@ -31,7 +31,7 @@ func TestMomentsAreThinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]int{5, 20, 59, 0, 2, 30, 1, 2, 3}, got); diff != "" {
+	if diff := difference.Of([]int{5, 20, 59, 0, 2, 30, 1, 2, 3}, got); diff != "" {
 		t.Errorf("seconds of the moments that are left (-want +got):\n%s", diff)
 	}
 }

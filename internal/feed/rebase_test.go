@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/longtest"
@@ -120,7 +120,7 @@ func TestRebase(t *testing.T) {
 	f.transplant()
 	f.enqueue(f.pool, numbers(55, 60)...) // by a program that did not wait
 	want := feed.RebasePlan{Needed: true, Readers: []string{"test"}, Last: 60}
-	if diff := cmp.Diff(want, f.plan()); diff != "" {
+	if diff := difference.Of(want, f.plan()); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 	f.expectRefusalOf("test")
@@ -138,7 +138,7 @@ func TestRebase(t *testing.T) {
 		t.Errorf("%d moments of another database are left, %v", moments, err)
 	}
 	f.enqueue(f.pool, numbers(65, 70)...)
-	if diff := cmp.Diff(numbers(0, 70), f.drain(f.open(f.pool, nil))); diff != "" {
+	if diff := difference.Of(numbers(0, 70), f.drain(f.open(f.pool, nil))); diff != "" {
 		t.Errorf("the feed delivered (-want +got):\n%s", diff)
 	}
 	if plan := f.plan(); plan.Needed || f.rebase() {
@@ -179,7 +179,7 @@ func TestRestoredTransactionIDsMeanNothing(t *testing.T) {
 		got = append(got, f.drain(reader)...)
 		want = append(want, fmt.Sprint(i), fmt.Sprint("open", i))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Errorf("the feed delivered (-want +got):\n%s", diff)
 	}
 	if text := logs.String(); text != "" {
@@ -254,7 +254,7 @@ func TestRebaseSupersedesReaders(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, numbers(0, 30)...)
 	opened := f.open(f.pool, nil)
-	if diff := cmp.Diff(numbers(0, 30), f.drain(opened)); diff != "" {
+	if diff := difference.Of(numbers(0, 30), f.drain(opened)); diff != "" {
 		t.Fatalf("before the rebase (-want +got):\n%s", diff)
 	}
 	f.enqueue(f.pool, "later")
@@ -268,7 +268,7 @@ func TestRebaseSupersedesReaders(t *testing.T) {
 	if err := page.Advance(f.ctx, nil, nil); !errors.Is(err, feed.ErrSuperseded) {
 		t.Errorf("the reader advanced: %v, want ErrSuperseded", err)
 	}
-	if diff := cmp.Diff(append(numbers(0, 30), "later"), f.drain(f.open(f.pool, nil))); diff != "" {
+	if diff := difference.Of(append(numbers(0, 30), "later"), f.drain(f.open(f.pool, nil))); diff != "" {
 		t.Errorf("after the rebase (-want +got):\n%s", diff)
 	}
 }
@@ -286,7 +286,7 @@ func TestRebaseAdvancesSequences(t *testing.T) {
 	}
 	f.rebase()
 	f.enqueue(f.pool, "new")
-	if diff := cmp.Diff(append(numbers(0, 30), "new"), f.drain(f.open(f.pool, nil))); diff != "" {
+	if diff := difference.Of(append(numbers(0, 30), "new"), f.drain(f.open(f.pool, nil))); diff != "" {
 		t.Errorf("after the rebase (-want +got):\n%s", diff)
 	}
 	f.exec(f.owner, "insert into taskledger.login (name) values ('new')")
@@ -320,7 +320,7 @@ func TestSequenceBehindTheEvents(t *testing.T) {
 			t.Fatal(done, err)
 		}
 		f.enqueue(f.pool, back)
-		if diff := cmp.Diff([]string{back}, f.drain(f.open(f.pool, nil))); diff != "" {
+		if diff := difference.Of([]string{back}, f.drain(f.open(f.pool, nil))); diff != "" {
 			t.Errorf("delivered (-want +got):\n%s", diff)
 		}
 	}
@@ -360,7 +360,7 @@ func TestRebaseBesideAnOpenTransaction(t *testing.T) {
 	slices.Sort(got)
 	want := append(numbers(0, 30), "open", "beside")
 	slices.Sort(want)
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Errorf("after the rebase (-want +got):\n%s", diff)
 	}
 }
@@ -420,7 +420,7 @@ func TestRebaseInEveryQueryMode(t *testing.T) {
 		if needed, err := feed.Rebase(f.ctx, pool, nil); err != nil || !needed {
 			t.Errorf("%s: needed %v, %v", mode, needed, err)
 		}
-		if diff := cmp.Diff(numbers(0, 10*i+10), f.drain(f.open(f.pool, nil))); diff != "" {
+		if diff := difference.Of(numbers(0, 10*i+10), f.drain(f.open(f.pool, nil))); diff != "" {
 			t.Errorf("%s: after the rebase (-want +got):\n%s", mode, diff)
 		}
 	}
@@ -444,7 +444,7 @@ func TestRebaseOfADump(t *testing.T) {
 		t.Error("the rebase was not needed")
 	}
 	restored.enqueue(restored.pool, numbers(50, 60)...)
-	if diff := cmp.Diff(numbers(0, 60), restored.drain(restored.open(restored.pool, nil))); diff != "" {
+	if diff := difference.Of(numbers(0, 60), restored.drain(restored.open(restored.pool, nil))); diff != "" {
 		t.Errorf("after the rebase (-want +got):\n%s", diff)
 	}
 }
@@ -538,7 +538,7 @@ func TestRebaseLeavesSubscribers(t *testing.T) {
 		"whole": rest,
 		"begun": append(numbers(0, 20), rest...),
 	} {
-		if diff := cmp.Diff(want, read(name, 100)); diff != "" {
+		if diff := difference.Of(want, read(name, 100)); diff != "" {
 			t.Errorf("subscriber %s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
@@ -45,11 +45,11 @@ func TestBulk(t *testing.T) {
 	if err := opened.Mark(f.ctx, f.pool, nil); !errors.Is(err, feed.ErrSuperseded) {
 		t.Errorf("the other reader: %v", err)
 	}
-	if diff := cmp.Diff([]string{"d"}, f.drain(again)); diff != "" {
+	if diff := difference.Of([]string{"d"}, f.drain(again)); diff != "" {
 		t.Error(diff)
 	}
 	f.commit(late)
-	if diff := cmp.Diff([]string{"late"}, f.drain(again)); diff != "" {
+	if diff := difference.Of([]string{"late"}, f.drain(again)); diff != "" {
 		t.Error(diff)
 	}
 	empty, ok, err := f.open(f.pool, options).Bulk(f.ctx)
@@ -102,7 +102,7 @@ func TestTake(t *testing.T) {
 				return err
 			}
 		}
-		if diff := cmp.Diff([]string{"a", "b"}, ids); diff != "" {
+		if diff := difference.Of([]string{"a", "b"}, ids); diff != "" {
 			t.Error(diff)
 		}
 		if err := feed.Take(f.ctx, tx, "test", "build", nil); err != nil {
@@ -117,7 +117,7 @@ func TestTake(t *testing.T) {
 		t.Errorf("the reader that waited: %v", err)
 	}
 	f.enqueue(f.pool, "c")
-	if diff := cmp.Diff([]string{"c"}, f.drain(f.open(f.pool, nil))); diff != "" {
+	if diff := difference.Of([]string{"c"}, f.drain(f.open(f.pool, nil))); diff != "" {
 		t.Error(diff)
 	}
 	if _, found, err := feed.PlaceOf(f.ctx, f.pool, "build"); err != nil || found {
@@ -187,7 +187,7 @@ func TestRestart(t *testing.T) {
 	if err := restart(second); !errors.Is(err, feed.ErrSuperseded) {
 		t.Errorf("the other one: %v", err)
 	}
-	if diff := cmp.Diff([]string{"a", "b", "c"}, f.drain(first)); diff != "" {
+	if diff := difference.Of([]string{"a", "b", "c"}, f.drain(first)); diff != "" {
 		t.Error(diff)
 	}
 	if err := feed.Forget(f.ctx, f.pool, "test"); err != nil {
@@ -216,7 +216,7 @@ func TestClaim(t *testing.T) {
 	}
 	tx := claim(true)
 	f.exec(claim(false), "rollback")
-	if diff := cmp.Diff([]string{"a"}, f.drain(reader)); diff != "" {
+	if diff := difference.Of([]string{"a"}, f.drain(reader)); diff != "" {
 		t.Error(diff)
 	}
 	f.exec(tx, "rollback")

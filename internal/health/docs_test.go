@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/health"
 )
 
@@ -46,10 +45,10 @@ func TestCriticalConditions(t *testing.T) {
 	}
 	want := []health.Name{health.RelayStopped, health.RelayRefused, health.RelayBlocked, health.StreamWrites,
 		health.StreamUnavailable, health.ProjectorRefused, health.DispatcherStopped}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Errorf("critical conditions (-want, +got)\n%s", diff)
 	}
-	if diff := cmp.Diff(got, health.Critical()); diff != "" {
+	if diff := difference.Of(got, health.Critical()); diff != "" {
 		t.Errorf("Critical (-IsCritical, +Critical)\n%s", diff)
 	}
 }

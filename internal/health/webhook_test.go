@@ -5,8 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/health"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -54,7 +53,7 @@ func TestReceiversThatGetNoEvents(t *testing.T) {
 			t.Errorf("%s since %s", held.About, held.Since)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

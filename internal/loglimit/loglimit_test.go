@@ -7,8 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/loglimit"
 )
 
@@ -52,7 +51,7 @@ at=20s msg=away kind=one task=199 times=100
 at=30s msg=away kind=one task=249 times=50
 at=1m25s msg=away kind=one task=later
 `
-		if diff := cmp.Diff(want, log.String()); diff != "" {
+		if diff := difference.Of(want, log.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 
@@ -65,7 +64,7 @@ at=1m25s msg=away kind=one task=later
 		synctest.Wait()
 		want = "at=2m25s msg=away kind=one task=1\n" +
 			"at=2m25s msg=away kind=one task=2 times=1\nat=2m25s msg=away kind=one task=3\n"
-		if diff := cmp.Diff(want, log.String()); diff != "" {
+		if diff := difference.Of(want, log.String()); diff != "" {
 			t.Errorf("ended (-want +got):\n%s", diff)
 		}
 	})

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/ledger"
@@ -99,7 +98,7 @@ func TestOperatorVerbs(t *testing.T) {
 					if many {
 						var tally operator.BulkResult
 						tally, err = verb.all(b.Context(), o, operator.Filter{State: s})
-						if diff := cmp.Diff(operator.BulkResult{Found: 1, Done: 1}, tally); allowed && diff != "" {
+						if diff := difference.Of(operator.BulkResult{Found: 1, Done: 1}, tally); allowed && diff != "" {
 							t.Errorf("%s (-want +got):\n%s", s, diff)
 						}
 						history := b.History(keys[s])
@@ -197,7 +196,7 @@ func TestInvalidKeysCanBeEnded(t *testing.T) {
 		}
 	}
 	result, err := o.CancelAll(b.Context(), operator.Filter{Kind: "a..b"}, audit, nil)
-	if diff := cmp.Diff(operator.BulkResult{Found: 2, Done: 2}, result); err != nil || diff != "" {
+	if diff := difference.Of(operator.BulkResult{Found: 2, Done: 2}, result); err != nil || diff != "" {
 		t.Errorf("all of a kind: %v (-want +got):\n%s", err, diff)
 	}
 	if _, err := o.CancelAll(b.Context(), operator.Filter{State: ledger.StateAvailable}, audit, nil); err != nil {

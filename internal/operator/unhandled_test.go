@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/operator"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -58,7 +57,7 @@ func TestUnhandled(t *testing.T) {
 	servicetest.Try(ledger.Append(b.Context(), b.DB, begun))(t)
 	b.AwaitProjected()
 	want := []found{{kind: few.Name(), waiting: 3, aged: true}, {kind: many.Name(), waiting: 1001}}
-	if diff := cmp.Diff(want, unhandled(), cmp.AllowUnexported(found{})); diff != "" {
+	if diff := difference.Of(want, unhandled()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	const explain = "explain (analyze, buffers, format json) select * from taskledger_internal.unhandled_kinds(1000)"

@@ -6,9 +6,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -105,7 +105,7 @@ func FuzzOf(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", want, err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := difference.Of(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/taskledger/taskledger/internal/difference"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/api.txt")
@@ -48,7 +48,7 @@ func TestGoAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
+	if diff := difference.Of(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
 		t.Errorf("the API is not the committed one (-committed, +now); if that is meant: make api\n%s", diff)
 	}
 }
@@ -86,7 +86,7 @@ type T[E any] struct {
 func F() *T[int]
 func (T[E]) Do(ctx context.Context, f func(E) error) (n int, err error)
 `
-	if diff := cmp.Diff(want, listing(t, dir, "p", []string{filepath.Join(dir, "p.go")})); diff != "" {
+	if diff := difference.Of(want, listing(t, dir, "p", []string{filepath.Join(dir, "p.go")})); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/taskledger/taskledger/internal/difference"
 )
 
 // linked are the modules that a program with the packages of the front door links: pgx, nats.go, and what these need.
@@ -40,7 +40,7 @@ func TestFrontDoor(t *testing.T) {
 	modules := strings.Fields(string(out))
 	slices.Sort(modules)
 	modules = slices.DeleteFunc(slices.Compact(modules), func(path string) bool { return path == module })
-	if diff := cmp.Diff(linked, modules); diff != "" {
+	if diff := difference.Of(linked, modules); diff != "" {
 		t.Errorf("the front door links other modules (-wanted, +linked)\n%s", diff)
 	}
 }

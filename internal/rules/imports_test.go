@@ -373,6 +373,7 @@ var rules = []rule{
 		may:    []string{"/ledger", pgx, goose},
 		reason: "the schema is made before there is a ledger; only the error for its absence is shared",
 	},
+	{pkg: "/internal/difference", may: nil, reason: "a helper of tests, which every package may use"},
 	{pkg: "/internal/plantest", may: []string{pgx}, reason: "a helper of tests, which every package may use"},
 	{pkg: "/internal/poolertest", may: []string{"/internal/reserve", pgx}, reason: "a helper of tests of any package"},
 	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},

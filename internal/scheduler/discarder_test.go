@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/servicetest"
@@ -72,11 +72,11 @@ func TestDiscardOldest(t *testing.T) {
 		t.Errorf("%+v", timed)
 	}
 	b.discard(s)
-	if diff := cmp.Diff([]string{"again", "sql", "sql many", "timed"}, b.available()); diff != "" {
+	if diff := difference.Of([]string{"again", "sql", "sql many", "timed"}, b.available()); diff != "" {
 		t.Errorf("still waiting (-want +got):\n%s", diff)
 	}
 	want := []string{"o-0000", "o-0001", "o-0002", "o-0003", "o-0004"}
-	if diff := cmp.Diff(want, b.TasksIn(ledger.StateDiscarded)); diff != "" {
+	if diff := difference.Of(want, b.TasksIn(ledger.StateDiscarded)); diff != "" {
 		t.Errorf("discarded (-want +got):\n%s", diff)
 	}
 	history := b.History(orderKey("o-0000"))
@@ -88,7 +88,7 @@ func TestDiscardOldest(t *testing.T) {
 	// A discarded task that is released is the youngest.
 	ledgertest.Append(t, b.DB, orderKey("o-0000"), ledger.EventReleased)
 	b.discard(s)
-	if diff := cmp.Diff([]string{"o-0000", "sql", "sql many", "timed"}, b.available()); diff != "" {
+	if diff := difference.Of([]string{"o-0000", "sql", "sql many", "timed"}, b.available()); diff != "" {
 		t.Errorf("still waiting (-want +got):\n%s", diff)
 	}
 	b.discard(s) // nothing more
@@ -130,7 +130,7 @@ func TestDiscardOldestNotTooMany(t *testing.T) {
 	for i := range 5 {
 		want = append(want, fmt.Sprintf("p-%04d", i))
 	}
-	if diff := cmp.Diff(want, b.available()); diff != "" {
+	if diff := difference.Of(want, b.available()); diff != "" {
 		t.Errorf("still waiting (-want +got):\n%s", diff)
 	}
 	ledgertest.Check(t, b.DB)
@@ -160,7 +160,7 @@ func TestDiscardOldestThatCommitsLate(t *testing.T) {
 	} {
 		b.EnqueueRound(step.more, 1)
 		b.discard(s)
-		if diff := cmp.Diff(step.want, b.available()); diff != "" {
+		if diff := difference.Of(step.want, b.available()); diff != "" {
 			t.Errorf("still waiting after %s (-want +got):\n%s", step.more, diff)
 		}
 		if step.more == "b" { // as if the database had crashed
@@ -284,7 +284,7 @@ func TestDiscardOldestCost(t *testing.T) {
 	finish()
 	history("test.order", "f-", 100_000)
 	b.Exec("vacuum analyze taskledger.event")
-	if diff := cmp.Diff(few, cost(scheduler())); diff != "" {
+	if diff := difference.Of(few, cost(scheduler())); diff != "" {
 		t.Errorf("statements of a pass (-want +with 100,000 finished tasks before):\n%s", diff)
 	}
 	finish()

@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/nextrun"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/servicetest"
@@ -81,7 +80,8 @@ func TestOneRunFollows(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 			meta := servicetest.Try(ledger.ParseMeta(e.Meta))(t)
-			if diff := cmp.Diff(o.Meta.Tags, meta.Tags); diff != "" || string(meta.Extra["odd"]) != `"\\,\"of\":"` {
+			diff := difference.Of(o.Meta.Tags, meta.Tags)
+			if diff != "" || string(meta.Extra["odd"]) != `"\\,\"of\":"` {
 				t.Errorf("meta %s: %s", e.Meta, diff)
 			}
 			if task := b.pass(s, k); task.Run != 2 {

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -30,7 +29,7 @@ func TestHookAfterDiscard(t *testing.T) {
 		if err := s.Discard(b.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, calls); diff != "" {
+		if diff := difference.Of(want, calls); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}

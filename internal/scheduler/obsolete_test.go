@@ -5,8 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -50,7 +49,7 @@ func TestObsoleteTimersGoBeforeTheyAreDue(t *testing.T) {
 	}
 	slices.Sort(want)
 	b.Await("the obsolete timers to go", func() bool { return len(timers()) <= len(want) })
-	if diff := cmp.Diff(want, timers()); diff != "" {
+	if diff := difference.Of(want, timers()); diff != "" {
 		t.Errorf("timers (-want +got):\n%s", diff)
 	}
 }

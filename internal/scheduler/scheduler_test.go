@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -56,7 +56,7 @@ func TestSchedulerReleases(t *testing.T) {
 	}
 	want := []string{"far"}
 	rows := servicetest.Try(b.DB.Query(b.Context(), "select biz_id from taskledger.timer"))(t)
-	if diff := cmp.Diff(want, servicetest.Try(pgx.CollectRows(rows, pgx.RowTo[string]))(t)); diff != "" {
+	if diff := difference.Of(want, servicetest.Try(pgx.CollectRows(rows, pgx.RowTo[string]))(t)); diff != "" {
 		t.Errorf("timers (-want +got):\n%s", diff)
 	}
 	ledgertest.Check(t, b.DB)
@@ -87,7 +87,7 @@ func TestTimersOfTasksThatMovedOn(t *testing.T) {
 		return servicetest.One[int](b, "select count(*)::integer from taskledger.timer") == 1
 	})
 	for k, want := range histories {
-		if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
+		if diff := difference.Of(want, b.EventTypes(k)); diff != "" {
 			t.Errorf("%s (-before +after):\n%s", k, diff)
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/seal"
 )
 
@@ -38,7 +38,7 @@ func FuzzParseCheckpoints(f *testing.F) {
 		kept := strings.FieldsFunc(strings.ReplaceAll(text, "\r\n", "\n"), isNewline)
 		kept = slices.DeleteFunc(kept, func(line string) bool { return strings.HasPrefix(line, "— ") })
 		parsed := strings.FieldsFunc(strings.Join(lines, ""), isNewline)
-		if diff := cmp.Diff(kept, parsed); diff != "" {
+		if diff := difference.Of(kept, parsed); diff != "" {
 			t.Errorf("%q: %s", text, diff)
 		}
 	})
@@ -60,7 +60,7 @@ func FuzzProof(f *testing.F) {
 		if err != nil || p.Check(kept) != nil {
 			return
 		}
-		if diff := cmp.Diff(right.Event, p.Event); diff != "" || p.Leaf != 1 {
+		if diff := difference.Of(right.Event, p.Event); diff != "" || p.Leaf != 1 {
 			t.Errorf("another event is proved by %s: %s", text, diff)
 		}
 		var read struct { // by a program that looks for exact names

@@ -11,10 +11,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -270,7 +270,7 @@ func TestErasure(t *testing.T) {
 		t.Errorf("the proof has data or a salt: %+v", after)
 	}
 	digest := before.Event.Digest(before.Salt)
-	if diff := cmp.Diff(digest[:], after.Salt); diff != "" {
+	if diff := difference.Of(digest[:], after.Salt); diff != "" {
 		t.Errorf("the digests of Go and SQL differ: %s", diff)
 	}
 	forged := *after

@@ -3,8 +3,7 @@ package seal_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -64,7 +63,7 @@ func TestReadSealed(t *testing.T) {
 			t.Fatal(stored, err)
 		}
 		want := stored[e.Version-1]
-		if diff := cmp.Diff(want, e.LedgerEvent(want.Login)); diff != "" {
+		if diff := difference.Of(want, e.LedgerEvent(want.Login)); diff != "" {
 			t.Error(diff)
 		}
 	}

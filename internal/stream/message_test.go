@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -48,7 +48,7 @@ func TestEncode(t *testing.T) {
 	if m.Subject != want.Subject || string(m.Data) != string(want.Data) {
 		t.Errorf("subject %q, data %q", m.Subject, m.Data)
 	}
-	if diff := cmp.Diff(want.Header, m.Header); diff != "" {
+	if diff := difference.Of(want.Header, m.Header); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -65,7 +65,7 @@ func TestEncodeWhole(t *testing.T) {
 			want := stream.Encode(e, []byte(`{"amount":5}`), stream.Source("i-1"))
 			stream.Enclose(want, []byte(meta))
 			have, size := stream.None.EncodeWhole(e, []byte(`{"amount":5}`), []byte(meta), stream.Source("i-1"))
-			if diff := cmp.Diff(want.Header, have.Header); diff != "" || have.Subject != want.Subject {
+			if diff := difference.Of(want.Header, have.Header); diff != "" || have.Subject != want.Subject {
 				t.Errorf("meta %s: %s %s", meta, have.Subject, diff)
 			}
 			if size != stream.Size(want) {
@@ -261,7 +261,7 @@ func FuzzEncode(f *testing.F) {
 		want := stream.Message{Key: e.Key, Version: e.Version, Attempt: 5, Position: 1 << 40, Shard: e.Shard,
 			Type:       e.Type,
 			RecordedAt: e.RecordedAt, Source: stream.Source("ä%"), Traceparent: passed, Payload: payload}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := difference.Of(want, got); diff != "" {
 			t.Error(diff)
 		}
 		if got.ID() != e.ID() {
@@ -310,8 +310,8 @@ func TestRecycle(t *testing.T) {
 		used.Reply = "reply"
 		stream.Recycle(used)
 		got := stream.Encode(plain, []byte("x"), "taskledger/test")
-		if diff := cmp.Diff(want.Header, got.Header); diff != "" || got.Reply != "" || got.Subject != want.Subject ||
-			string(got.Data) != "x" {
+		diff := difference.Of(want.Header, got.Header)
+		if diff != "" || got.Reply != "" || got.Subject != want.Subject || string(got.Data) != "x" {
 			t.Fatalf("%+v, headers (-want +got):\n%s", got, diff)
 		}
 		stream.Recycle(got)

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -116,7 +116,7 @@ func TestPublish(t *testing.T) {
 			}
 		}
 		got := publish(p, t.Context(), page(t, 1000, 2), patience)
-		if diff := cmp.Diff([]stream.Result{{Seq: 1000}, {Seq: 1001}}, got); diff != "" {
+		if diff := difference.Of([]stream.Result{{Seq: 1000}, {Seq: 1001}}, got); diff != "" {
 			t.Error(diff)
 		}
 		if got := publish(p, t.Context(), nil, patience); len(got) != 0 {

@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/internal/subscribers"
@@ -107,7 +106,7 @@ func TestEventsOfATaskAreInOrder(t *testing.T) {
 			return ok
 		})
 		f.read(func() {
-			if diff := cmp.Diff(want, f.accepted); diff != "" {
+			if diff := difference.Of(want, f.accepted); diff != "" {
 				t.Errorf("%s: %s", round, diff)
 			}
 		})
@@ -164,7 +163,7 @@ func TestOrderBeyondEventsWithoutDelivery(t *testing.T) {
 		return ok
 	})
 	f.read(func() {
-		if diff := cmp.Diff([]int{1, 3}, f.accepted["1"]); diff != "" {
+		if diff := difference.Of([]int{1, 3}, f.accepted["1"]); diff != "" {
 			t.Error(diff)
 		}
 	})

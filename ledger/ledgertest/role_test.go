@@ -4,8 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/migrations"
 )
@@ -38,7 +37,7 @@ func TestLoginsHaveTheirRoles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(test.want, have); diff != "" || isSuper || canBypass || isOwner {
+		if diff := difference.Of(test.want, have); diff != "" || isSuper || canBypass || isOwner {
 			t.Errorf("%v: superuser %t, attributes %t, owner %t, roles (-want +got):\n%s",
 				test.roles, isSuper, canBypass, isOwner, diff)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 	_ "time/tzdata" // the rules are tested with the same database everywhere
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/taskledger/taskledger/internal/difference"
 )
 
 func mustParse(t testing.TB, expression, zone string) *calendar {
@@ -160,7 +160,7 @@ func TestClockChanges(t *testing.T) {
 			for _, firing := range between(c, at(t, test.from), at(t, test.to)) {
 				got = append(got, firing.In(c.zone).Format(time.RFC3339))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := difference.Of(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -187,7 +187,7 @@ func TestFiringsMatchAWatchedClock(t *testing.T) {
 			}
 			c := mustParse(t, fmt.Sprintf("%s %s * * *", joined(minutes), joined(hours)), zone)
 			got, want := texts(between(c, from, to)), texts(watch(c.zone, minutes, hours, from, to))
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := difference.Of(want, got); diff != "" {
 				t.Fatalf("%s: minutes %v, hours %v (-want +got):\n%s", change, minutes, hours, diff)
 			}
 		}

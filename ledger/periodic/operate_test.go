@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/schedules"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -163,7 +163,7 @@ func TestChangesAreOnRecord(t *testing.T) {
 		"fay enqueued+succeeded a run missed one",
 		"dave enqueued+succeeded a delete",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	ledgertest.Check(t, b.db)

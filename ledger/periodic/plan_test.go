@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/taskledger/taskledger/internal/difference"
 )
 
 // at parses a time.
@@ -139,7 +139,7 @@ func TestPlan(t *testing.T) {
 				Fire: texts(p.fire), Count: p.passed.count, More: p.passed.more,
 				From: instant(p.passed.from), To: instant(p.passed.to), Next: instant(p.next),
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := difference.Of(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
@@ -145,7 +145,7 @@ func TestClockSetBack(t *testing.T) {
 	for clock := range 4 {
 		b.pass(r, time.Duration(clock)*time.Hour)
 	}
-	if diff := cmp.Diff(fired, b.fired("sales")); diff != "" {
+	if diff := difference.Of(fired, b.fired("sales")); diff != "" {
 		t.Errorf("fired again:\n%s", diff)
 	}
 	for _, id := range fired {
@@ -158,7 +158,7 @@ func TestClockSetBack(t *testing.T) {
 	}
 	b.apply(hourly("sales"))
 	b.pass(r, time.Hour)
-	if diff := cmp.Diff(fired, b.fired("sales")); diff != "" {
+	if diff := difference.Of(fired, b.fired("sales")); diff != "" {
 		t.Errorf("created again, it fired again:\n%s", diff)
 	}
 }
@@ -251,7 +251,7 @@ func TestMissed(t *testing.T) {
 				"to": first.Add(time.Duration(test.passed-1) * time.Hour).Format(time.RFC3339),
 			}
 			got := b.discardedData(ledger.Key{Kind: "tick", BizID: ledger.BizID(passed[0])})
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := difference.Of(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -276,7 +276,7 @@ func TestOverlapSkip(t *testing.T) {
 	key := ledger.Key{Kind: "report.make", BizID: ledger.BizID(fired[0])}
 	want := map[string]any{"reason": "overlap", "unfinished": key.String()}
 	newest := ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[1])}
-	if diff := cmp.Diff(want, b.discardedData(newest)); diff != "" {
+	if diff := difference.Of(want, b.discardedData(newest)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	ledgertest.Append(t, b.db, key, ledger.EventStarted, ledger.EventSucceeded)

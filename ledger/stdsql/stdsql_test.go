@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/stdsql"
@@ -56,7 +56,7 @@ func TestRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := [][]any{{"1", int64(1), nil}, {"2", int64(2), nil}}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difference.Of(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	rows.Close()

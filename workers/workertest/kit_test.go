@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -90,7 +90,7 @@ func TestWork(t *testing.T) {
 	if task := kit.Work(key); task.State != ledger.StateSucceeded || task.Attempt != 1 {
 		t.Errorf("%+v", task)
 	}
-	if diff := cmp.Diff(
+	if diff := difference.Of(
 		map[ledger.BizID]mail{"order-2": {"20 % off"}}, ledgertest.Enqueued(t, db, mailSend),
 	); diff != "" {
 		t.Errorf("mails (-want +got):\n%s", diff)

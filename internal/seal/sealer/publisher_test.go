@@ -16,8 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
@@ -187,7 +186,7 @@ func TestWitnesses(t *testing.T) {
 	if o := f.observe(file, policy); o.Size != 6 {
 		t.Errorf("the directory has %d leaves, want 6", o.Size)
 	}
-	if diff := cmp.Diff([]int{200, 409, 200, 409, 200, 409, 200}, w1.answers()); diff != "" {
+	if diff := difference.Of([]int{200, 409, 200, 409, 200, 409, 200}, w1.answers()); diff != "" {
 		t.Error(diff)
 	}
 	file.Quorum = 3

@@ -5,8 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/workers/internal/queue"
 )
 
@@ -30,7 +29,7 @@ func TestTryTake(t *testing.T) {
 			q.Add(test.items...)
 			for _, want := range test.want {
 				got := append([]int(nil), q.TryTake(test.limit)...)
-				if diff := cmp.Diff(want, got); diff != "" {
+				if diff := difference.Of(want, got); diff != "" {
 					t.Error(diff)
 				}
 			}
@@ -48,10 +47,10 @@ func TestBatchIsValidUntilTheNextCall(t *testing.T) {
 	q.Add(1, 2, 3)
 	batch := q.TryTake(2)
 	q.Add(4, 5)
-	if diff := cmp.Diff([]int{1, 2}, batch); diff != "" {
+	if diff := difference.Of([]int{1, 2}, batch); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]int{3, 4, 5}, q.TryTake(10)); diff != "" {
+	if diff := difference.Of([]int{3, 4, 5}, q.TryTake(10)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
@@ -42,7 +41,7 @@ func TestLevels(t *testing.T) {
 		}
 		p.SetLineSlots(line, 1)
 		synctest.Wait()
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := difference.Of(want, got); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -61,10 +60,10 @@ func TestTakeOlderOfLevels(t *testing.T) {
 		p.Add(line, time.Now(), 102)
 		p.Stop()
 		p.SetLineSlots(line, 1)
-		if diff := cmp.Diff([]int{101, 300, 301}, p.TakeOlder(line, time.Now())); diff != "" {
+		if diff := difference.Of([]int{101, 300, 301}, p.TakeOlder(line, time.Now())); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff([]int{100, 102}, p.Drain(line)); diff != "" {
+		if diff := difference.Of([]int{100, 102}, p.Drain(line)); diff != "" {
 			t.Error(diff)
 		}
 	})

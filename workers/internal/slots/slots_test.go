@@ -9,8 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
@@ -48,7 +47,7 @@ func TestOrder(t *testing.T) {
 		p.Start(func(i int) { got = append(got, i) })
 		p.Add(slots.NewLine[int](1), time.Now(), 1, 2, 3, 4)
 		synctest.Wait()
-		if diff := cmp.Diff([]int{1, 2, 3, 4}, got); diff != "" {
+		if diff := difference.Of([]int{1, 2, 3, 4}, got); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -107,7 +106,7 @@ func TestLinesTakeTurns(t *testing.T) {
 		p.Add(slots.NewLine[string](1), time.Now(), "few", "few")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"flood", "few", "flood", "few", "flood", "flood"}, got); diff != "" {
+		if diff := difference.Of([]string{"flood", "few", "flood", "few", "flood", "flood"}, got); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -201,11 +200,11 @@ func TestTakeOlderAndDrain(t *testing.T) {
 		begin := time.Now()
 		p.Add(line, begin, 0, 1, 2, 3)
 		synctest.Wait() // 0 runs
-		if diff := cmp.Diff([]int(nil), p.TakeOlder(line, begin)); diff != "" {
+		if diff := difference.Of([]int(nil), p.TakeOlder(line, begin)); diff != "" {
 			t.Error(diff)
 		}
 		p.Add(line, begin.Add(time.Second), 4)
-		if diff := cmp.Diff([]int{1, 2, 3}, p.TakeOlder(line, begin.Add(time.Second))); diff != "" {
+		if diff := difference.Of([]int{1, 2, 3}, p.TakeOlder(line, begin.Add(time.Second))); diff != "" {
 			t.Error(diff)
 		}
 		p.Add(line, begin, 5, 6)
@@ -222,7 +221,7 @@ func TestTakeOlderAndDrain(t *testing.T) {
 		if p.Add(line, begin, 7) {
 			t.Error("a stopped pool took an item")
 		}
-		if diff := cmp.Diff([]int{5, 6}, p.Drain(line)); diff != "" {
+		if diff := difference.Of([]int{5, 6}, p.Drain(line)); diff != "" {
 			t.Error(diff)
 		}
 		if _, ok := p.Peek(line); ok {
@@ -249,7 +248,7 @@ func TestTakeOlderWithoutAFreeSlotOverAllLines(t *testing.T) {
 		if n := p.Free(other); n != 0 {
 			t.Errorf("%d free slots", n)
 		}
-		if diff := cmp.Diff([]int{3, 4}, p.TakeOlder(other, begin.Add(time.Second))); diff != "" {
+		if diff := difference.Of([]int{3, 4}, p.TakeOlder(other, begin.Add(time.Second))); diff != "" {
 			t.Error(diff)
 		}
 		p.SetSlots(5)
