@@ -31,6 +31,14 @@ func (h *Handler) authenticate(r *http.Request) (*caller, error) {
 	return nil, problem(codeUnauthenticated, "the request has no token")
 }
 
+// IsNamed reports whether the connection of a request names its caller: by a client certificate, by a trusted proxy, or
+// as anonymous. It reads nothing; the caller may be unknown.
+func (h *Handler) IsNamed(r *http.Request) bool {
+	return len(r.Header.Values("Authorization")) == 0 &&
+		(h.config.Certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 || h.isProxy(r) ||
+			h.config.Anonymous && isLoopback(r))
+}
+
 // byToken returns the caller of a bearer token.
 func (h *Handler) byToken(ctx context.Context, header string) (*caller, error) {
 	scheme, secret, _ := strings.Cut(header, " ")

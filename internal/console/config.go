@@ -64,8 +64,8 @@ func (c Config) Validate() error {
 	if c.API == nil {
 		faults = append(faults, errors.New("console: API is required"))
 	}
-	if b := c.Base; b != "" && (!strings.HasPrefix(b, "/") || !strings.HasSuffix(b, "/") || strings.Contains(b, "//")) {
-		faults = append(faults, fmt.Errorf("console: Base must begin and end with one slash, got %q", b))
+	if c.Base != "" {
+		faults = append(faults, checkBase(c.Base))
 	}
 	if t := c.TraceURL; t != "" {
 		u, err := url.Parse(t)
@@ -76,6 +76,14 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// checkBase returns an error if the path is not one where a console can be mounted.
+func checkBase(b string) error {
+	if !strings.HasPrefix(b, "/") || !strings.HasSuffix(b, "/") || strings.Contains(b, "//") {
+		return fmt.Errorf("console: Base must begin and end with one slash, got %q", b)
+	}
+	return nil
 }
 
 func (c Config) withDefaults() Config {

@@ -11,6 +11,8 @@
 // and it ends with the browser. The token is checked at each request, so a revoked token ends its sessions within
 // [api.TokensAge]. Each act is an event of the ledger, with the caller as its actor and with the caller's reason.
 //
+// [Ledgers] shows several ledgers, each with callers of its own: a token of one admits to no other.
+//
 // # Security
 //
 // A page loads nothing from other servers, and its Content-Security-Policy admits no inline script or style. A form

@@ -46,6 +46,7 @@ type Handler struct {
 	mux       *http.ServeMux
 	templates map[string]*template.Template
 	origins   *http.CrossOriginProtection
+	among     *member // nil: it is the only console
 	rates     keyed[ratesKey, knownRates]
 	counts    cache.Value[[]ledger.StateCount]
 	hour      cache.Value[[]projector.KindStats] // the last one, by minute and kind
@@ -95,8 +96,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// ServeHTTP answers a request.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// setHeaders sets the headers of all answers.
+func (h *Handler) setHeaders(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -106,6 +107,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	header.Set("Cache-Control", "no-store")
+}
+
+// ServeHTTP answers a request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.setHeaders(w, r)
 	if r.ContentLength != 0 { // not every server has deadlines
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout))
 	}

@@ -28,17 +28,32 @@ func (h *Handler) isSecure(r *http.Request) bool { return r.TLS != nil || h.conf
 // TLS, and from other hosts of the domain, which could sign the browser in as another caller. Below a path it refuses
 // only the former.
 func (h *Handler) cookieName(r *http.Request, name string) string {
+	path := h.cookiePath(name)
+	if h.isOfAll(name) {
+		name += "." + h.among.name
+	}
 	switch {
 	case !h.isSecure(r):
 		return name
-	case h.config.Base == "/":
+	case path == "/":
 		return "__Host-" + name
 	}
 	return "__Secure-" + name
 }
 
+// isOfAll reports whether the page of ledgers reads a cookie too: then its name is that of the ledger, and its path the
+// page's.
+func (h *Handler) isOfAll(name string) bool { return h.among != nil && name == tokenCookie }
+
+func (h *Handler) cookiePath(name string) string {
+	if h.isOfAll(name) {
+		return h.among.of.base
+	}
+	return h.config.Base
+}
+
 func (h *Handler) setCookie(w http.ResponseWriter, r *http.Request, name, value string) {
-	c := &http.Cookie{Name: h.cookieName(r, name), Value: value, Path: h.config.Base, HttpOnly: true,
+	c := &http.Cookie{Name: h.cookieName(r, name), Value: value, Path: h.cookiePath(name), HttpOnly: true,
 		Secure: h.isSecure(r), SameSite: http.SameSiteStrictMode}
 	if value == "" {
 		c.MaxAge = -1

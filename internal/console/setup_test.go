@@ -112,6 +112,7 @@ type page struct {
 	status int
 	header http.Header
 	body   string
+	at     *url.URL // after redirections
 }
 
 // content returns what is in the body of a page below its title.
@@ -173,7 +174,7 @@ func (b *browser) do(method, path string, form url.Values) page {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return page{answer.StatusCode, answer.Header, string(body)}
+	return page{answer.StatusCode, answer.Header, string(body), answer.Request.URL}
 }
 
 // want checks the status and texts of a page.

@@ -39,6 +39,9 @@ type view struct {
 	warnings    []string            // names of checks with one
 	counts      []ledger.StateCount // see pageCounts; nil: not read
 	IsAway      bool                // the caller could not be read: the menu of an error page is without numbers
+	Ledger      string              // the name of the ledger among several; "": the only one
+	Others      []ledgerLink        // see member.links
+	Root        string              // the path of the page of ledgers; "": one ledger
 	Data        any
 }
 
@@ -411,16 +414,21 @@ func (h *Handler) failAs(w http.ResponseWriter, r *http.Request, v *view, err er
 	}
 	f := h.explain(r, err)
 	v.Name, v.Title = "error", f.title
-	v.Data = struct {
-		Status              int
-		Title, Detail, Cure string
-	}{f.status, f.title, f.detail, f.cure}
+	v.Data = newFailureData(f)
 	if v.Caller != nil && f.status < http.StatusInternalServerError {
 		h.renderCounted(w, r, f.status, "error", v)
 		return
 	}
 	h.render(w, r, f.status, "error", v)
 }
+
+// failureData is the content of the page of an error.
+type failureData struct {
+	Status              int
+	Title, Detail, Cure string
+}
+
+func newFailureData(f *failure) failureData { return failureData{f.status, f.title, f.detail, f.cure} }
 
 // renderCounted answers with a page that has the numbers in the menu.
 func (h *Handler) renderCounted(w http.ResponseWriter, r *http.Request, status int, name string, v *view) {
@@ -432,7 +440,16 @@ func (h *Handler) renderCounted(w http.ResponseWriter, r *http.Request, status i
 
 // render answers with a page.
 func (h *Handler) render(w http.ResponseWriter, r *http.Request, status int, name string, v *view) {
-	v.Base, v.Tag, v.Theme = h.config.Base, assetsTag(), theme(r)
+	v.Base = h.config.Base
+	if h.among != nil {
+		v.Ledger, v.Root, v.Others = h.among.name, h.among.of.base, h.among.links(r, v.Caller)
+	}
+	h.write(w, r, status, name, v)
+}
+
+// write answers with a page below the path in its view.
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, name string, v *view) {
+	v.Tag, v.Theme = assetsTag(), theme(r)
 	if v.At.IsZero() {
 		v.At = time.Now()
 	}

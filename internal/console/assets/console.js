@@ -109,6 +109,7 @@
   pill.addEventListener("click", () => { held = null; read(); });
   // The browser opens a stream again that breaks off, but not one whose answer was an error.
   const follow = () => {
+    if (body.dataset.live === "poll") { source = { close() {} }; return; }
     source = new EventSource(base + "stream");
     source.addEventListener("change", () => { isDue = true; });
     source.addEventListener("open", () => { isLost = false; isDue = true; });
