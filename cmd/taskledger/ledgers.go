@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/taskledger/taskledger/internal/console"
 )
 
 // ledgerAddress is where a ledger is, in the file of ledgers.
@@ -28,13 +30,9 @@ func (c *config) useLedger(getenv func(string) string) error {
 				hinted("the file of ledgers has the addresses of %s", c.ledger)
 		}
 	}
-	name := getenv(envLedgers)
-	if name == "" {
-		dir, err := os.UserConfigDir()
-		if err != nil {
-			return usagef("no file of ledgers: %s", err).hinted("set %s", envLedgers)
-		}
-		name = filepath.Join(dir, "taskledger", "ledgers.yaml")
+	name, err := ledgersFile(getenv)
+	if err != nil {
+		return err
 	}
 	all, err := readLedgers(name)
 	if err != nil {
@@ -51,6 +49,18 @@ func (c *config) useLedger(getenv func(string) string) error {
 	}
 	c.databaseURL, c.natsURL, c.natsPrefix = found.DatabaseURL, found.NATSURL, found.NATSPrefix
 	return nil
+}
+
+// ledgersFile returns the name of the file of ledgers.
+func ledgersFile(getenv func(string) string) (string, error) {
+	if name := getenv(envLedgers); name != "" {
+		return name, nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", usagef("no file of ledgers: %s", err).hinted("set %s", envLedgers)
+	}
+	return filepath.Join(dir, "taskledger", "ledgers.yaml"), nil
 }
 
 // readLedgers reads a file of ledgers. It contains passwords, so only its owner may read it.
@@ -81,6 +91,9 @@ func readLedgers(name string) (all map[string]ledgerAddress, err error) {
 	at := make(map[string]string) // the ledger with an address
 	onNATS := make(map[ledgerAddress]string)
 	for _, ledger := range slices.Sorted(maps.Keys(all)) {
+		if err := console.CheckLedgerName(ledger); err != nil {
+			return nil, usagef("%s: %s", name, err)
+		}
 		address := all[ledger].DatabaseURL
 		if address == "" {
 			return nil, usagef("%s: %s has no database-url", name, ledger)

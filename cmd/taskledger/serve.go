@@ -30,6 +30,7 @@ type serveFlags struct {
 	archive  archiveService
 	listen   string
 	isCheck  bool // only asks the process that listens there
+	consoles bool // only serves the consoles of several ledgers
 	api      apiFlags
 	push     string
 	isOff    bool // the stream
@@ -72,6 +73,9 @@ Without ` + envDatabaseURL + ` and ` + envNATSURL + `, serve starts a PostgreSQL
 binaries or fetched ones, and its NATS server as above. The data directory contains their data, and the address of the
 database for other commands.
 
+With --consoles, serve runs no services: it serves the consoles of all ledgers in the file of ledgers, each below
+/ledgers/NAME/, and a page with their states at /.
+
 Services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others
 do. The log and taskledger status report the cure, and serve starts the service again every 5 s.
 
@@ -91,7 +95,14 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 			if f.isCheck {
 				return f.check(cmd.Context())
 			}
-			err = serve(cmd.Context(), a, f)
+			if f.consoles {
+				if err := f.checkConsoles(cmd); err != nil {
+					return err
+				}
+				err = serveConsoles(cmd.Context(), a, f)
+			} else {
+				err = serve(cmd.Context(), a, f)
+			}
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
 				err = nil // stopped by a signal
 			}
@@ -115,6 +126,8 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`address` of the HTTP server, as 127.0.0.1:8080 (default: none)")
 	cmd.Flags().BoolVar(&f.isCheck, "check", false,
 		"only ask the process that listens at --listen whether it can work: the health check of a container")
+	cmd.Flags().BoolVar(&f.consoles, "consoles", false,
+		"only serve, at --listen, the consoles of all ledgers in the file $"+envLedgers)
 	cmd.Flags().StringVar(&f.server.Listen, "nats-listen", "",
 		"`address` where the NATS server of serve listens (default: 127.0.0.1); with TLS outside of loopback")
 	cmd.Flags().StringVar(&f.server.Advertise, "advertise", "",
