@@ -18,7 +18,6 @@ require (
 	github.com/wneessen/go-mail v0.8.1 // mails of alarms: encoding, TLS and login
 	go.yaml.in/yaml/v3 v3.0.6 // files of schedules and alarms
 	golang.org/x/mod v0.42.0 // sumdb/tlog: the Merkle tree of the seal, by RFC 6962
-	golang.org/x/sync v0.25.0 // errgroup: the first error stops a service's goroutines
 	golang.org/x/term v0.47.0 // size and keys of the terminal, for top
 )
 
@@ -55,6 +54,7 @@ require (
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.62.0 // indirect
+	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
 	golang.org/x/time v0.16.0 // indirect

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loglimit"
@@ -160,11 +159,8 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 	r.hooks.each(func(h Hook) { h.LeadershipChanged(ctx, true) })
 	defer r.hooks.each(func(h Hook) { h.LeadershipChanged(ctx, false) })
 
-	g, leading := errgroup.WithContext(ctx)
-	g.Go(func() error { return r.lease.hold(leading) })
-	g.Go(func() error { return r.answer(leading) })
-	g.Go(func() error { return r.work(leading, publisher) })
-	err = g.Wait()
+	work := func(ctx context.Context) error { return r.work(ctx, publisher) }
+	err = loop.Together(ctx, r.lease.hold, r.answer, work)
 	if ctx.Err() == nil && isFinal(err) {
 		r.yieldLease(ctx, err)
 	}

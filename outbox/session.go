@@ -10,10 +10,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/relays"
@@ -170,12 +170,11 @@ type publishedPage struct {
 
 // run reads, publishes and advances pages in three goroutines until one of them returns an error.
 func (s *session) run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
 	prepared := make(chan batch, 1)
 	published := make(chan publishedPage, 1)
 	advanced := make(chan struct{})
-	g.Go(func() error { return s.readPages(ctx, prepared) })
-	g.Go(func() error {
+	read := func(ctx context.Context) error { return s.readPages(ctx, prepared) }
+	publish := func(ctx context.Context) error {
 		defer close(published)
 		return s.publishPages(ctx, prepared, func(p publishedPage) {
 			select {
@@ -183,12 +182,12 @@ func (s *session) run(ctx context.Context) error {
 			case <-advanced: // advancing failed, which ends the session
 			}
 		})
-	})
-	g.Go(func() error {
+	}
+	advance := func(ctx context.Context) error {
 		defer close(advanced)
 		return s.advancePages(ctx, published)
-	})
-	return g.Wait()
+	}
+	return loop.Together(ctx, read, publish, advance)
 }
 
 func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {

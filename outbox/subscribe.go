@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
@@ -242,14 +241,7 @@ func Subscribe(ctx context.Context, s Subscription) error {
 	if !s.Tables.isSet() {
 		return steps.Run(ctx)
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	ended, end := context.WithCancel(ctx)
-	group.Go(func() error {
-		defer end()
-		return steps.Run(ctx)
-	})
-	group.Go(func() error { return w.runBuilds(ended) })
-	return group.Wait()
+	return loop.Together(ctx, steps.Run, w.runBuilds)
 }
 
 // subscriber is a subscriber that works.

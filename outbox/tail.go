@@ -8,11 +8,11 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
@@ -131,22 +131,19 @@ const readAtOnce = 32
 // readMessages returns the messages from one sequence to another, in their order.
 func (s *session) readMessages(ctx context.Context, from, to uint64) ([]*jetstream.RawStreamMsg, error) {
 	found := make([]*jetstream.RawStreamMsg, to-from+1)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readAtOnce)
-	for n := range found {
-		g.Go(func() error {
-			raw, err := s.readMessage(ctx, from+uint64(n))
-			if errors.Is(err, jetstream.ErrMsgNotFound) {
-				return nil
-			}
-			if err != nil {
-				return fmt.Errorf("read message %d: %w", from+uint64(n), err)
+	var next atomic.Uint64
+	read := func(ctx context.Context) error {
+		for n := next.Add(1) - 1; n < uint64(len(found)); n = next.Add(1) - 1 {
+			raw, err := s.readMessage(ctx, from+n)
+			if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+				return fmt.Errorf("read message %d: %w", from+n, err)
 			}
 			found[n] = raw
-			return nil
-		})
+		}
+		return nil
 	}
-	err := g.Wait()
+	readers := slices.Repeat([]func(context.Context) error{read}, min(readAtOnce, len(found)))
+	err := loop.Together(ctx, readers...)
 	return slices.DeleteFunc(found, func(raw *jetstream.RawStreamMsg) bool { return raw == nil }), err
 }
 

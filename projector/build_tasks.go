@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -190,12 +190,11 @@ func (l *loader) load(ctx context.Context, f *feed.Feed) error {
 // fold reads batches and writes them, both at a time.
 func (l *loader) fold(ctx context.Context, f *feed.Feed, w feed.Window) error {
 	batches := make(chan []ledger.Event)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	read := func(ctx context.Context) error {
 		defer close(batches)
 		return l.read(ctx, w, batches)
-	})
-	group.Go(func() error {
+	}
+	write := func(ctx context.Context) error {
 		for events := range batches {
 			if err := l.write(ctx, f, events); err != nil {
 				return err
@@ -203,8 +202,8 @@ func (l *loader) fold(ctx context.Context, f *feed.Feed, w feed.Window) error {
 			fault.Point(fault.BuildBatch)
 		}
 		return nil
-	})
-	return group.Wait()
+	}
+	return loop.Together(ctx, read, write)
 }
 
 // read sends the events after the last one written.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
@@ -93,8 +92,7 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 	}
 	pages := make(chan feed.Page, 1)
 	isWaiting := func() bool { return len(pages) > 0 }
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	read := func(ctx context.Context) error {
 		for {
 			page, err := reader.Next(ctx)
 			if err != nil {
@@ -106,8 +104,8 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 				return context.Cause(ctx)
 			}
 		}
-	})
-	group.Go(func() error {
+	}
+	apply := func(ctx context.Context) error {
 		idle := time.NewTicker(max(lingerAfter, 10*time.Millisecond))
 		defer idle.Stop()
 		for {
@@ -128,8 +126,8 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 				return err
 			}
 		}
-	})
-	err = group.Wait()
+	}
+	err = loop.Together(ctx, read, apply)
 	return applied, err
 }
 

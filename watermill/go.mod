@@ -9,7 +9,6 @@ require (
 	github.com/jackc/pgx/v5 v5.13.0 // the transactions that callers pass
 	github.com/nats-io/nats.go v1.55.0 // the client of JetStream
 	github.com/taskledger/taskledger v0.0.0
-	golang.org/x/sync v0.25.0 // tests: errgroup
 )
 
 require (
@@ -38,6 +37,7 @@ require (
 	go.uber.org/multierr v1.11.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
 	golang.org/x/time v0.16.0 // indirect

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger"
 	"github.com/taskledger/taskledger/ledger"
@@ -73,19 +72,17 @@ func run(ctx context.Context, args []string) error {
 		post(w, r, client)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return worker.Run(ctx) })
-	group.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	group.Go(func() error {
-		<-ctx.Done()
-		return server.Shutdown(context.WithoutCancel(ctx))
-	})
-	return group.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() {
+		defer stop()
+		served <- server.Serve(listener)
+	}()
+	err = errors.Join(worker.Run(ctx), server.Shutdown(context.WithoutCancel(ctx)))
+	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
+		err = errors.Join(err, serveErr)
+	}
+	return err
 }
 
 // apply is the handler. The balance and the end of the task commit together.

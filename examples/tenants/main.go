@@ -18,7 +18,6 @@ import (
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger"
 	"github.com/taskledger/taskledger/ledger"
@@ -94,7 +93,9 @@ func (all tenants) place(ctx context.Context, tenant string, orders []string) er
 
 // work works for each tenant in a pool of its own, so that no tenant takes the slots of another.
 func (all tenants) work(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, len(all))
 	for tenant, client := range all {
 		send := func(_ context.Context, _ pgx.Tx, job *workers.Job, of string) error {
 			log.Printf("mail of %s about order %s of %s", tenant, job.BizID, of)
@@ -104,7 +105,12 @@ func (all tenants) work(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		group.Go(func() error { return worker.Run(ctx) })
+		go func() { ended <- worker.Run(ctx) }()
 	}
-	return group.Wait()
+	var err error
+	for range all {
+		err = errors.Join(err, <-ended)
+		stop()
+	}
+	return err
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
@@ -355,16 +354,32 @@ func WriteTiles(ctx context.Context, db ledger.DB, s Store) (*seal.Checkpoint, e
 			return nil, fmt.Errorf("%w: the archive contains another tree: %w", seal.ErrInconsistent, err)
 		}
 	}
-	writing, within := errgroup.WithContext(ctx)
-	writing.SetLimit(tileWriters)
-	err = seal.NewTiles(within, db, before.Size, c.Size, func(path string, data []byte) error {
-		writing.Go(func() error { return seal.PutTile(within, s, path, data) })
-		return within.Err()
-	})
-	if writeErr := writing.Wait(); writeErr != nil {
-		err = writeErr
+	type tile struct {
+		path string
+		data []byte
 	}
-	return &c, err
+	tiles := make(chan tile)
+	write := func(ctx context.Context) error {
+		for t := range tiles {
+			if err := seal.PutTile(ctx, s, t.path, t.data); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	read := func(ctx context.Context) error {
+		defer close(tiles)
+		return seal.NewTiles(ctx, db, before.Size, c.Size, func(path string, data []byte) error {
+			select {
+			case tiles <- tile{path, data}:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	}
+	writers := slices.Repeat([]func(context.Context) error{write}, tileWriters)
+	return &c, loop.Together(ctx, append(writers, read)...)
 }
 
 // tileWriters is how many tiles are written at once: each waits for the disk or the object store.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/dispatch"
 	"github.com/taskledger/taskledger/internal/feed"
@@ -139,21 +138,15 @@ func (o *office) work(ctx context.Context) error {
 	if err := o.readSessions(ctx); err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go o.unsent.Receive(ctx, o.publish) // NATS may block it for seconds, and nothing waits for it
-	group.Go(func() error { box.Receive(ctx, o.receiveHere); return context.Cause(ctx) })
-	group.Go(func() error { return o.follow(ctx) })
-	group.Go(func() error { return o.listen(ctx) })
-	group.Go(func() error { return every(ctx, joinsEvery, sessionsEvery, o.joins, o.readSessions) })
-	group.Go(func() error { return every(ctx, 0, 0, o.reads, o.readTasks) })
-	group.Go(func() error { return o.probe(ctx) })
-	group.Go(func() error { return o.tidyPermits(ctx) })
-	group.Go(func() error { return o.answer(ctx) })
-	group.Go(func() error {
-		keeper := lines{db: o.config.DB, found: o.found, turns: &o.turns, wake: o.wake, log: o.config.Logger}
-		return keeper.run(ctx)
-	})
-	return group.Wait()
+	keeper := lines{db: o.config.DB, found: o.found, turns: &o.turns, wake: o.wake, log: o.config.Logger}
+	return loop.Together(ctx, o.follow, o.listen, o.probe, o.tidyPermits, o.answer, keeper.run,
+		func(ctx context.Context) error { box.Receive(ctx, o.receiveHere); return context.Cause(ctx) },
+		func(ctx context.Context) error { return every(ctx, joinsEvery, sessionsEvery, o.joins, o.readSessions) },
+		func(ctx context.Context) error { return every(ctx, 0, 0, o.reads, o.readTasks) },
+	)
 }
 
 // every calls f when it is asked for, and at least at intervals of most unless that is 0, until ctx is done. It waits

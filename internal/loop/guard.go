@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 )
 
-// PanicError is a panic of a function that a user gave to a service.
+// PanicError is a panic of a function that a service runs.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -21,13 +21,19 @@ var ErrGoexit = errors.New("the function has called runtime.Goexit")
 // the error's methods counts, such as Error or Unwrap of a nil pointer.
 func Guard(f func() error) error {
 	returned := make(chan error, 1)
+	start(f, func(err error) { returned <- err })
+	return <-returned
+}
+
+// start calls f in a new goroutine, and then ended with the error that [Guard] returns.
+func start(f func() error, ended func(error)) {
 	go func() {
 		err := ErrGoexit // unless f returns
 		defer func() {
 			if value := recover(); value != nil {
 				err = &PanicError{Value: value, Stack: debug.Stack()}
 			}
-			returned <- err
+			ended(err)
 		}()
 		if err = f(); err != nil {
 			_ = err.Error()
@@ -35,5 +41,4 @@ func Guard(f func() error) error {
 			_ = errors.As(err, new(*PanicError))
 		}
 	}()
-	return <-returned
 }

@@ -20,7 +20,7 @@ var linked = []string{
 	nkeys,
 	"github.com/nats-io/nuid",
 	"golang.org/x/crypto",
-	xSync,
+	"golang.org/x/sync",
 	"golang.org/x/sys",
 	"golang.org/x/text",
 }

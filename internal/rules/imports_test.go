@@ -95,7 +95,7 @@ var rules = []rule{
 	{
 		pkg: "/internal/archive",
 		may: []string{"/ledger", "/internal/seal", "/internal/fault", "/internal/feed", "/internal/loop",
-			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/unexported", pgx, xMod, xSync,
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/unexported", pgx, xMod,
 			compress},
 		reason: "files of events are written, read and verified without a service, and verified without a database",
 	},
@@ -125,7 +125,7 @@ var rules = []rule{
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
 			"/internal/eventrows", "/internal/loglimit", "/internal/rebuild", "/internal/reserved",
-			"/internal/subscribers", "/internal/unexported", pgx, nats, xSync},
+			"/internal/subscribers", "/internal/unexported", pgx, nats},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
@@ -135,7 +135,7 @@ var rules = []rule{
 			"/internal/pgquery", "/internal/lists",
 			"/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
 			"/internal/strictjson",
-			"/internal/fault", "/internal/remote", pgx, nats, xSync},
+			"/internal/fault", "/internal/remote", pgx, nats},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
@@ -198,14 +198,14 @@ var rules = []rule{
 		pkg: "/internal/dispatcher",
 		may: []string{"/ledger", "/internal/fault", "/internal/feed", "/internal/dispatch", "/internal/local",
 			"/internal/only", "/internal/copies", "/internal/lease", "/internal/loglimit", "/internal/loop",
-			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats, xSync},
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats},
 		reason: "a service of its own: it gives out tasks, and does not depend on how workers run them",
 	},
 	{pkg: "/internal/only", may: []string{"/ledger"}, reason: "a restriction that users cannot state"},
 	{
 		pkg: "/internal/scheduler",
 		may: []string{"/ledger", "/internal/feed", "/internal/fault", "/internal/lease", "/internal/loop",
-			"/internal/nextrun", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xSync},
+			"/internal/nextrun", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx},
 		reason: "a service of its own: it appends what is due, and does not depend on how workers run tasks",
 	},
 	{
@@ -330,7 +330,7 @@ var rules = []rule{
 		may: []string{"/ledger", "/internal/rebuild",
 			"/internal/feed", "/internal/abandon", "/internal/pgarray", "/internal/lists",
 			"/internal/loop", "/internal/pgerr", "/internal/projection",
-			"/internal/operation", "/internal/pgquery", "/internal/printable", "/internal/fault", pgx, xSync},
+			"/internal/operation", "/internal/pgquery", "/internal/printable", "/internal/fault", pgx},
 		reason: "projections read the ledger, and work without a broker",
 	},
 	{
@@ -404,7 +404,7 @@ var rules = []rule{
 	{
 		pkg: "/watermill/internal/watermilltest",
 		may: []string{"/ledger", "/ledger/ledgertest", "/outbox", "/watermill", "/internal/dispatcher",
-			"/internal/natsserver", "/internal/stream", pgx, nats, watermill, xSync},
+			"/internal/loop", "/internal/natsserver", "/internal/stream", pgx, nats, watermill},
 		reason: "only the tests of the Watermill adapters use it",
 	},
 	{pkg: "/internal/pgerr", may: []string{pgx}, reason: "the meaning of an error of the database is defined once"},
@@ -490,11 +490,11 @@ var rules = []rule{
 		reason: "an example imports what a program of users may",
 	},
 	{
-		pkg: "/examples/points", may: []string{module, "/ledger", "/workers", pgx, xSync},
+		pkg: "/examples/points", may: []string{module, "/ledger", "/workers", pgx},
 		reason: "an example imports what a program of users may",
 	},
 	{
-		pkg: "/examples/tenants", may: []string{module, "/ledger", "/workers", pgx, xSync},
+		pkg: "/examples/tenants", may: []string{module, "/ledger", "/workers", pgx},
 		reason: "an example imports what a program of users may",
 	},
 	{
@@ -518,7 +518,7 @@ var rules = []rule{
 		"/ledger", "/outbox", "/workers", "/internal/dispatcher", "/internal/scheduler",
 		"/ledger/periodic", "/projector", "/migrations", "/internal/fault", "/internal/loop", "/internal/natsconfig",
 		"/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
-		pgx, nats, goPretty, xSync,
+		pgx, nats, goPretty,
 	}, reason: "the demo is a user of the library, and only the command starts it"},
 	{
 		pkg:    "/internal/movein",

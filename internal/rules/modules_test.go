@@ -24,7 +24,6 @@ const (
 	cobra      = "github.com/spf13/cobra"
 	pflag      = "github.com/spf13/pflag"
 	goPretty   = "github.com/jedib0t/go-pretty/v6"
-	xSync      = "golang.org/x/sync"
 	goCron     = "github.com/netresearch/go-cron"
 	yaml       = "go.yaml.in/yaml/v3"
 	goMail     = "github.com/wneessen/go-mail"
@@ -89,10 +88,10 @@ func requirements(t *testing.T, dir string) []requirement {
 	return m.Require
 }
 
-// The product's module requires at most 17 modules directly. Each module has a reason in a comment for each that it
+// The product's module requires at most 16 modules directly. Each module has a reason in a comment for each that it
 // requires, and all have the same versions.
 func TestModules(t *testing.T) {
-	const limit = 17
+	const limit = 16
 	versions := make(map[string]string)
 	for _, dir := range modules(t) {
 		text := readFile(t, filepath.Join(dir, "go.mod"))

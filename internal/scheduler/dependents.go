@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
@@ -135,8 +134,7 @@ func (a *dependents) follow(ctx context.Context) error {
 	}
 	a.reset()
 	pages := make(chan feed.Page)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	read := func(ctx context.Context) error {
 		for {
 			page, err := tail.Next(ctx)
 			if err != nil {
@@ -148,9 +146,9 @@ func (a *dependents) follow(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 		}
-	})
-	group.Go(func() error { return a.work(ctx, pages) })
-	if err := group.Wait(); !errors.Is(err, errNothingWaits) {
+	}
+	work := func(ctx context.Context) error { return a.work(ctx, pages) }
+	if err := loop.Together(ctx, read, work); !errors.Is(err, errNothingWaits) {
 		return err
 	}
 	return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/dispatcher"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -81,12 +81,11 @@ func Start(t testing.TB) *Kit {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	var services errgroup.Group
-	services.Go(func() error { return relay.Run(ctx) })
-	services.Go(func() error { return gives.Run(ctx) })
+	services := make(chan error, 1)
+	go func() { services <- loop.Together(ctx, relay.Run, gives.Run) }()
 	t.Cleanup(func() {
 		stop()
-		if err := services.Wait(); err != nil {
+		if err := <-services; err != nil {
 			t.Errorf("relay or dispatcher: %v", err)
 		}
 	})

@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/dispatcher"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
@@ -58,10 +58,7 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		both, ctx := errgroup.WithContext(ctx)
-		both.Go(func() error { return relay.Run(ctx) })
-		both.Go(func() error { return gives.Run(ctx) })
-		return both.Wait()
+		return loop.Together(ctx, relay.Run, gives.Run)
 	}
 	return fmt.Errorf(`role must be "worker" or "relay", got %q`, role)
 }
