@@ -109,25 +109,8 @@ comment on function taskledger_internal.begin_incarnation() is
 -- the session and the incarnation, and before a promotion a session notes none. Three more facts are noted: the start
 -- of the server, because a copy of a stopped server's data has its incarnation when put back; and, because a session
 -- continues, the table for when a dump is restored in its database, and last_crash for when statistics are reset.
--- +goose StatementBegin
-create function taskledger_internal.note_incarnation(of_table oid) returns text
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
-declare
-  -- Not the text of a time, which depends on settings: a handler may set the time zone.
-  found text := of_table || '/' || taskledger_internal.last_crash() || '/' || taskledger_internal.incarnation() || '/'
-             || extract(epoch from pg_postmaster_start_time());
-begin
-  if found is not null then
-    perform set_config('taskledger.incarnation', found, false);
-  end if;
-  return found;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.note_incarnation(oid) is
-  'Returns the incarnation of the database and when its server started, and notes both in the session.';
-
+-- The server's start is not the text of a time, which depends on settings: a handler may set the time zone.
+--
 -- The planner inlines this expression. A session that changes the setting itself harms its own appends.
 create function taskledger_internal.session_incarnation() returns text
 language sql volatile
@@ -135,10 +118,14 @@ return case when starts_with(current_setting('taskledger.incarnation', true),
                              'taskledger.incarnation'::regclass::oid::text || '/'
                                || taskledger_internal.last_crash() || '/')
             then current_setting('taskledger.incarnation', true)
-            else taskledger_internal.note_incarnation('taskledger.incarnation'::regclass::oid) end;
+            else nullif(set_config('taskledger.incarnation', coalesce(
+                   'taskledger.incarnation'::regclass::oid::text || '/' || taskledger_internal.last_crash() || '/'
+                     || taskledger_internal.incarnation() || '/' || extract(epoch from pg_postmaster_start_time()),
+                   ''), false), '') end;
 
 comment on function taskledger_internal.session_incarnation() is
-  'Returns the session''s note of note_incarnation; null as incarnation.';
+  'Returns the incarnation of the database and when its server started, as the session has noted them; null as '
+  'incarnation.';
 
 -- A cursor covers everything that is visible in seen and, of the window between seen and until,
 -- everything up to after_position.
@@ -232,18 +219,6 @@ $$;
 comment on function taskledger_internal.feed_floor() is
   'Returns the last position whose transaction id belongs to another database; 0: none.';
 
--- +goose StatementBegin
-create function taskledger_internal.rebased_at() returns timestamptz
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-begin
-  return (select f.raised_at from taskledger.floor f where f.one);
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.rebased_at() is
-  'Returns when the last rebase raised the floor; null: never.';
-
 -- Rows that a restore inserted are older than this transaction, whatever id they have as a value. With its owner's
 -- rights, because a policy of the table calls it. Index: (xid, position).
 -- +goose StatementBegin
@@ -269,7 +244,7 @@ comment on function taskledger_internal.restored_until() is
 -- transaction's first event is checked: restored events come before its own. One descent of the index (xid, position).
 -- A view, because a call of a function would cost an insert a tenth more.
 create view taskledger_internal.floors as
-select f.position, f.is_local,
+select f.position, f.is_local, f.raised_at,
        case when exists (
               select from (
                 select e.xmin
@@ -280,15 +255,16 @@ select f.position, f.is_local,
                where age(first.xmin) > 0)
             then taskledger_internal.restored_until() else f.position end as foreign_until
   from (
-   select l.position,
+   select l.position, l.raised_at,
           l.xmin::text::bigint = (l.xid::text::numeric % 4294967296)::bigint or l.origin = taskledger_internal.origin()
             as is_local
      from taskledger.floor l
     where l.one) f;
 
 comment on view taskledger_internal.floors is
-  'The floor. If is_local is false, it belongs to another database, as after a restore until the rebase. '
-  'foreign_until is the last position at which an event with the transaction''s id may be of another database.';
+  'The floor, and when the last rebase raised it (null: never). If is_local is false, it belongs to another database, '
+  'as after a restore until the rebase. foreign_until is the last position at which an event with the transaction''s '
+  'id may be of another database.';
 
 -- A database that was restored as a whole has another database's floor. Otherwise events may have come without it, by a
 -- dump of some tables or by logical replication. Then their ids are ahead of this database, or harmless: an id that it

@@ -194,18 +194,3 @@ create sequence taskledger.rejected;
 
 comment on sequence taskledger.rejected is
   'Counts the calls that were rejected because too many tasks of their kind wait, rolled back or not.';
-
--- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.remove_limit(kind text) returns setof text
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.kind_limit l where l.kind = remove_limit.kind returning l.kind;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.remove_limit(text) is
-  'Removes the limit of a kind, and returns the kind if it had one.';

@@ -48,18 +48,3 @@ create table taskledger.schedule (
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.schedule is 'The schedules of periodic tasks, and each schedule''s next firing.';
-
--- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.remove_schedule(name text) returns setof text
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.schedule s where s.name = remove_schedule.name returning s.name;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.remove_schedule(text) is
-  'Removes a schedule, and returns its name if it existed.';

@@ -331,21 +331,6 @@ select p.kind, p.since, p.actor, p.reason from taskledger.pause p;
 
 comment on view taskledger.paused_kinds is 'The kinds whose tasks no worker starts, since when, by whom and why.';
 
--- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.remove_pause(kind text) returns setof text
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.pause p where p.kind = remove_pause.kind returning p.kind;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.remove_pause(text) is
-  'Ends the pause of a kind, and returns the kind if it was paused.';
-
 -- A receiver of webhooks that has answered 410 Gone gets no more requests until an operator resumes their kind. With
 -- its owner's rights: the login to which the receiver's subscriber belongs may not pause any other kind. Index: primary
 -- keys of pause and cursor.

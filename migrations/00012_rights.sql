@@ -270,6 +270,29 @@ $$;
 comment on function taskledger_internal.is_hidden(text, text) is
   'Returns false for a task that does not exist, and raises an error for one that row-level security hides.';
 
+-- In place of the privilege DELETE, with which a role may lock a whole table. The slots of a limit of starts stay: a
+-- limit that is set again counts their holders. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.unset(what text, name text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  case what
+    when 'limit' then delete from taskledger.kind_limit l where l.kind = unset.name;
+    when 'start limit' then delete from taskledger.start_limit l where l.name = unset.name;
+    when 'weight' then delete from taskledger.partition_weight w where w.partition = unset.name;
+    when 'pause' then delete from taskledger.pause p where p.kind = unset.name;
+    when 'schedule' then delete from taskledger.schedule s where s.name = unset.name;
+  end case;
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.unset(text, text) is
+  'Removes a setting of operators and reports whether there was one: the limit or the pause of a kind, a limit of '
+  'starts, the weight of a partition, or a schedule.';
+
 -- New functions are executable by PUBLIC: a migration with a function ends with these statements again.
 -- TestNothingIsPublic fails if one does not.
 revoke all on schema taskledger, taskledger_internal from public;

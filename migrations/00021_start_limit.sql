@@ -1,11 +1,11 @@
 -- Limits of starts: how many tasks may run at a time, and how many may start in a period, over all workers.
 -- Owner: package ledger.
 --
---   start_limit, limited_kind  written by set_start_limit and remove_start_limit (limit --concurrency, --rate)
+--   start_limit, limited_kind  written by set_start_limit and unset (limit --concurrency, --rate)
 --   start_limits_set           drawn from by set_start_limit
 --   start_limit_change         written by set_start_limit
 --   permit, start_token        written by the trigger of event, by set_start_limit, remove_permits and tidy_tokens
---   partition_weight           written by ledger and remove_partition_weight (limit --partition --weight)
+--   partition_weight           written by ledger and unset (limit --partition --weight)
 --
 -- Other packages read the views limited_kinds, start_limits, permits, recent_starts, limit_use and partition_weights,
 -- and call remove_permits and tidy_tokens.
@@ -374,21 +374,6 @@ $$;
 comment on function taskledger_internal.set_start_limit(text, text[], integer[], text, integer, integer, integer,
                                                         integer, text) is
   'Sets or replaces a limit of starts.';
-
--- The slots stay: a limit that is set again counts their holders. Indexes: primary keys.
--- +goose StatementBegin
-create function taskledger_internal.remove_start_limit(name text) returns setof text
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.start_limit l where l.name = remove_start_limit.name returning l.name;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.remove_start_limit(text) is
-  'Removes a limit of starts, and returns its name if there was one.';
 
 -- A REPEATABLE READ snapshot may lack a limit or show an earlier version, so a start fails if a limit has been set
 -- since. The row of an uncommitted change is locked. Usually the numbers alone show that there was no change.
@@ -1333,23 +1318,6 @@ create view taskledger_internal.partition_weights as
 select w.partition, w.weight, w.actor, w.updated_at from taskledger.partition_weight w;
 
 comment on view taskledger_internal.partition_weights is 'The partitions with a weight other than the default of 1.';
-
--- Runs with its owner's rights, because a role with DELETE may lock the whole table. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.remove_partition_weight(partition text) returns setof text
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.partition_weight w
-   where w.partition = remove_partition_weight.partition
-  returning w.partition;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.remove_partition_weight(text) is
-  'Removes the weight of a partition, and returns the partition if it had one.';
 
 revoke all on all tables in schema taskledger, taskledger_internal from public;
 revoke all on all sequences in schema taskledger, taskledger_internal from public;

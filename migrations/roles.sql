@@ -109,9 +109,7 @@ grant update (discarded) on taskledger.parked to operator;
 grant update (actor, reason) on taskledger.pause to operator;
 grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.partition_weight, taskledger.pause to operator;
 grant execute on function taskledger_internal.remove_permits, taskledger_internal.tidy_tokens to relay;
-grant execute on function taskledger_internal.remove_schedule, taskledger_internal.remove_limit,
-   taskledger_internal.set_start_limit, taskledger_internal.remove_start_limit,
-   taskledger_internal.remove_partition_weight, taskledger_internal.remove_pause,
+grant execute on function taskledger_internal.unset, taskledger_internal.set_start_limit,
    taskledger_internal.remove_parked, taskledger_internal.remove_illegal_events to operator;
 
 -- The seal. Only the owner replaces salts, by taskledger.erase_salts: its rows cannot be changed otherwise.
@@ -172,7 +170,7 @@ grant execute on function taskledger_internal.await_outcomes to worker, relay, o
 grant select on taskledger.incarnation to producer, worker;
 grant execute on function taskledger_internal.origin, taskledger_internal.incarnation, taskledger_internal.last_crash
   to producer, worker;
-grant execute on function taskledger_internal.note_incarnation, taskledger_internal.session_incarnation
+grant execute on function taskledger_internal.session_incarnation
    to producer, worker, relay, operator;
 
 -- Which events with the transaction's id are its own.
@@ -191,7 +189,7 @@ grant execute on function taskledger_internal.with_times, taskledger_internal.ex
    taskledger_internal.overfull_entry
    to producer, relay, operator;
 grant execute on function taskledger_internal.origin, taskledger_internal.timeline, taskledger_internal.incarnation,
-   taskledger_internal.last_crash, taskledger_internal.feed_floor, taskledger_internal.rebased_at,
+   taskledger_internal.last_crash, taskledger_internal.feed_floor,
    taskledger_internal.foreign_position,
    taskledger_internal.position_behind, taskledger_internal.late_xids, taskledger_internal.late_shares to relay,
    operator, reader, archiver, subscriber;

@@ -5527,24 +5527,6 @@ CREATE FUNCTION taskledger_internal.next_id(kind text, biz_id text) RETURNS text
 
 COMMENT ON FUNCTION taskledger_internal.next_id(kind text, biz_id text) IS 'Returns the biz_id of the task of kind taskledger.next that stands for the next run of a task.';
 
-CREATE FUNCTION taskledger_internal.note_incarnation(of_table oid) RETURNS text
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  -- Not the text of a time, which depends on settings: a handler may set the time zone.
-  found text := of_table || '/' || taskledger_internal.last_crash() || '/' || taskledger_internal.incarnation() || '/'
-             || extract(epoch from pg_postmaster_start_time());
-begin
-  if found is not null then
-    perform set_config('taskledger.incarnation', found, false);
-  end if;
-  return found;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.note_incarnation(of_table oid) IS 'Returns the incarnation of the database and when its server started, and notes both in the session.';
-
 CREATE FUNCTION taskledger_internal.note_limit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -5840,17 +5822,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.position_behind() IS 'Returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
 
-CREATE FUNCTION taskledger_internal.rebased_at() RETURNS timestamp with time zone
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return (select f.raised_at from taskledger.floor f where f.one);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.rebased_at() IS 'Returns when the last rebase raised the floor; null: never.';
-
 CREATE FUNCTION taskledger_internal.record_act(action text, actor text, reason text, detail json, tasks json DEFAULT NULL::json) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -6076,19 +6047,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.remove_lease(name text) IS 'Removes a lease of a worker of the session''s login, or one that has ended if the login may work on all its kinds.';
 
-CREATE FUNCTION taskledger_internal.remove_limit(kind text) RETURNS SETOF text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.kind_limit l where l.kind = remove_limit.kind returning l.kind;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.remove_limit(kind text) IS 'Removes the limit of a kind, and returns the kind if it had one.';
-
 CREATE FUNCTION taskledger_internal.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) RETURNS TABLE(timers bigint, removed bigint, last_due_at timestamp with time zone, last_kind text, last_biz_id text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -6149,34 +6107,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.remove_parked(positions bigint[]) IS 'Removes events from the list of those that cannot be published, except discarded ones, and returns their positions.';
-
-CREATE FUNCTION taskledger_internal.remove_partition_weight(partition text) RETURNS SETOF text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.partition_weight w
-   where w.partition = remove_partition_weight.partition
-  returning w.partition;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.remove_partition_weight(partition text) IS 'Removes the weight of a partition, and returns the partition if it had one.';
-
-CREATE FUNCTION taskledger_internal.remove_pause(kind text) RETURNS SETOF text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.pause p where p.kind = remove_pause.kind returning p.kind;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.remove_pause(kind text) IS 'Ends the pause of a kind, and returns the kind if it was paused.';
 
 CREATE FUNCTION taskledger_internal.remove_permits(how_many integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6241,32 +6171,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.remove_permits(how_many integer) IS 'Removes at most how_many old rows of slots, and as many free slots. Returns how many slots and rows it has removed.';
-
-CREATE FUNCTION taskledger_internal.remove_schedule(name text) RETURNS SETOF text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.schedule s where s.name = remove_schedule.name returning s.name;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.remove_schedule(name text) IS 'Removes a schedule, and returns its name if it existed.';
-
-CREATE FUNCTION taskledger_internal.remove_start_limit(name text) RETURNS SETOF text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.start_limit l where l.name = remove_start_limit.name returning l.name;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.remove_start_limit(name text) IS 'Removes a limit of starts, and returns its name if there was one.';
 
 CREATE FUNCTION taskledger_internal.remove_subscriber_parked(reader text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6658,9 +6562,9 @@ COMMENT ON TABLE taskledger.incarnation IS 'Internal: one row with an id that ch
 
 CREATE FUNCTION taskledger_internal.session_incarnation() RETURNS text
     LANGUAGE sql
-    RETURN CASE WHEN starts_with(current_setting('taskledger.incarnation'::text, true), ((((('taskledger.incarnation'::regclass)::oid)::text || '/'::text) || taskledger_internal.last_crash()) || '/'::text)) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger_internal.note_incarnation(('taskledger.incarnation'::regclass)::oid) END;
+    RETURN CASE WHEN starts_with(current_setting('taskledger.incarnation'::text, true), ((((('taskledger.incarnation'::regclass)::oid)::text || '/'::text) || taskledger_internal.last_crash()) || '/'::text)) THEN current_setting('taskledger.incarnation'::text, true) ELSE NULLIF(set_config('taskledger.incarnation'::text, COALESCE((((((((('taskledger.incarnation'::regclass)::oid)::text || '/'::text) || taskledger_internal.last_crash()) || '/'::text) || taskledger_internal.incarnation()) || '/'::text) || EXTRACT(epoch FROM pg_postmaster_start_time())), ''::text), false), ''::text) END;
 
-COMMENT ON FUNCTION taskledger_internal.session_incarnation() IS 'Returns the session''s note of note_incarnation; null as incarnation.';
+COMMENT ON FUNCTION taskledger_internal.session_incarnation() IS 'Returns the incarnation of the database and when its server started, as the session has noted them; null as incarnation.';
 
 CREATE FUNCTION taskledger_internal.set_archive(kind text, keep interval, is_forever boolean, actor text, reason text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7934,6 +7838,25 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.unhandled_kinds(max_aged bigint) IS 'Returns the kinds with tasks in the projection that are available or running, and no live worker: the number of these tasks, and how many milliseconds the oldest has been so, -1 for a kind with more than max_aged tasks in all.';
 
+CREATE FUNCTION taskledger_internal.unset(what text, name text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  case what
+    when 'limit' then delete from taskledger.kind_limit l where l.kind = unset.name;
+    when 'start limit' then delete from taskledger.start_limit l where l.name = unset.name;
+    when 'weight' then delete from taskledger.partition_weight w where w.partition = unset.name;
+    when 'pause' then delete from taskledger.pause p where p.kind = unset.name;
+    when 'schedule' then delete from taskledger.schedule s where s.name = unset.name;
+  end case;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.unset(what text, name text) IS 'Removes a setting of operators and reports whether there was one: the limit or the pause of a kind, a limit of starts, the weight of a partition, or a schedule.';
+
 CREATE FUNCTION taskledger_internal.wake(enqueued bigint DEFAULT NULL::bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     AS $$
@@ -9059,6 +8982,7 @@ COMMENT ON VIEW taskledger_internal.feed_holds IS 'The events that each reader o
 CREATE VIEW taskledger_internal.floors AS
  SELECT f."position",
     f.is_local,
+    f.raised_at,
         CASE
             WHEN (EXISTS ( SELECT
                FROM ( SELECT e.xmin
@@ -9070,11 +8994,12 @@ CREATE VIEW taskledger_internal.floors AS
             ELSE f."position"
         END AS foreign_until
    FROM ( SELECT l."position",
+            l.raised_at,
             ((((l.xmin)::text)::bigint = ((((l.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint) OR (l.origin = taskledger_internal.origin())) AS is_local
            FROM taskledger.floor l
           WHERE l.one) f;
 
-COMMENT ON VIEW taskledger_internal.floors IS 'The floor. If is_local is false, it belongs to another database, as after a restore until the rebase. foreign_until is the last position at which an event with the transaction''s id may be of another database.';
+COMMENT ON VIEW taskledger_internal.floors IS 'The floor, and when the last rebase raised it (null: never). If is_local is false, it belongs to another database, as after a restore until the rebase. foreign_until is the last position at which an event with the transaction''s id may be of another database.';
 
 CREATE VIEW taskledger_internal.key_lives AS
  SELECT l.kind,

@@ -1,4 +1,4 @@
 -- Removes the limit of a kind.
 -- $1 kind. Locks the row of the kind. Index: primary key.
-select r.kind from taskledger_internal.remove_limit($1::text) r(kind)
- where taskledger_internal.commit_durably() is distinct from ''
+select true where taskledger_internal.unset('limit', $1::text)
+   and taskledger_internal.commit_durably() is distinct from ''

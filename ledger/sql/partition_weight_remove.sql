@@ -1,4 +1,4 @@
 -- Removes the weight of a partition.
 -- $1 partition. Locks the row of the partition. Index: primary key.
-select r.partition from taskledger_internal.remove_partition_weight($1::text) r(partition)
- where taskledger_internal.commit_durably() is distinct from ''
+select true where taskledger_internal.unset('weight', $1::text)
+   and taskledger_internal.commit_durably() is distinct from ''

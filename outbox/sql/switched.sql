@@ -9,4 +9,4 @@ select (extract(epoch from greatest(
                             from taskledger_internal.relay_mark m
                            where m.timeline = taskledger_internal.timeline()),
                          clock_timestamp())
-         end, taskledger_internal.rebased_at())) * 1e6)::bigint
+         end, (select f.raised_at from taskledger_internal.floors f))) * 1e6)::bigint

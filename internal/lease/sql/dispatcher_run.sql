@@ -3,7 +3,7 @@
 -- relay is about to make sure; whether the relay refuses; and whether a copy has answered within the last minute.
 -- Locks nothing. Index: primary keys.
 select taskledger.installation(), h.run,
-       case when d.name is null then taskledger_internal.rebased_at() is null
+       case when d.name is null then (select f.raised_at from taskledger_internal.floors f) is null
             else coalesce(d.detail->>'run' = h.run, false) end
          or coalesce(m.server = h.run, false),
        coalesce(r.is_alive and not r.is_gone and r.note is null, false), coalesce(r.is_refusing, false),
