@@ -8,6 +8,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/rebuild"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // SetPageSize sets the number of events that a relay reads at a time.
@@ -21,6 +22,16 @@ func (r *Relay) SetRun(run string) (restore func()) {
 	other.Run = run
 	r.copies.mine.Store(&other)
 	return func() { r.copies.mine.Store(mine) }
+}
+
+// Bodies returns the bodies of the messages of events.
+func Bodies(ctx context.Context, db *pgxpool.Pool, archive feed.Archive, of []ledger.Event) ([]string, error) {
+	b, err := encoder{db: db, archive: archive}.prepare(ctx, of)
+	var bodies []string
+	for _, m := range b.messages {
+		bodies = append(bodies, string(m.msg.Data))
+	}
+	return bodies, err
 }
 
 // ServedPatience is how long a page waits for acknowledgements at a time.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
@@ -50,6 +51,8 @@ type encoder struct {
 	db     *pgxpool.Pool
 	prefix stream.Prefix // of the messages' subjects
 	source string
+	// archive contains args of events that the archive has removed. Nil: no such event is published.
+	archive feed.Archive
 }
 
 const (
@@ -159,23 +162,22 @@ func (n encoder) args(
 ) (args map[ledger.Position]payloadSource, loaded int, err error) {
 	var bytes int
 	for limit := minArgs; loaded < len(events) && bytes < maxArgsBytes; {
-		var positions pgarray.Builder
+		var wanted []*ledger.Event
 		end := loaded
-		for wanted := 0; end < len(events); end++ {
+		for ; end < len(events); end++ {
 			if !needsArgs(&events[end]) {
 				continue
 			}
-			if wanted == limit {
+			if len(wanted) == limit {
 				break
 			}
-			positions.AddInt(int64(events[end].Position))
-			wanted++
+			wanted = append(wanted, &events[end])
 		}
-		if !positions.IsEmpty() {
+		if len(wanted) > 0 {
 			if args == nil {
 				args = make(map[ledger.Position]payloadSource)
 			}
-			read, err := n.readArgs(ctx, positions.String(), args)
+			read, err := n.readArgs(ctx, wanted, args)
 			if err != nil {
 				return nil, 0, err
 			}
@@ -187,26 +189,74 @@ func (n encoder) args(
 	return args, loaded, nil
 }
 
-// readArgs adds the args of the events at some positions, and returns their size in bytes.
+// readArgs adds the args of some events, and returns their size in bytes.
 func (n encoder) readArgs(
-	ctx context.Context, positions string, args map[ledger.Position]payloadSource,
+	ctx context.Context, of []*ledger.Event, args map[ledger.Position]payloadSource,
 ) (bytes int, err error) {
-	rows, err := n.db.Query(ctx, argsSQL, positions)
+	var positions pgarray.Builder
+	for _, e := range of {
+		positions.AddInt(int64(e.Position))
+	}
+	rows, err := n.db.Query(ctx, argsSQL, positions.String())
 	if err != nil {
 		return 0, pgerr.Explain("read args", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var position int64
-		var data, meta *string
-		if err := rows.Scan(&position, &data, &meta); err != nil {
-			return 0, pgerr.Explain("read args", err)
-		}
+	var position int64
+	var data, meta *string
+	_, err = pgx.ForEachRow(rows, []any{&position, &data, &meta}, func() error {
 		source := payloadSource{text(data), text(meta)}
 		args[ledger.Position(position)] = source
 		bytes += len(source.data) + len(source.meta)
+		return nil
+	})
+	if err != nil {
+		return 0, pgerr.Explain("read args", err)
 	}
-	return bytes, pgerr.Explain("read args", rows.Err())
+	missing := make(map[ledger.Key][]*ledger.Event)
+	for _, e := range of {
+		if _, ok := args[e.Position]; !ok {
+			missing[e.Key] = append(missing[e.Key], e)
+		}
+	}
+	for _, events := range missing {
+		read, err := n.archivedArgs(ctx, events, args)
+		if err != nil {
+			return 0, err
+		}
+		bytes += read
+	}
+	return bytes, nil
+}
+
+// archivedArgs adds the args of events of one task that are not in the tables, and returns their size in bytes. It
+// returns an [*ledger.ArchivedError] if the archive does not contain them: the events were archived after they were
+// read.
+func (n encoder) archivedArgs(
+	ctx context.Context, of []*ledger.Event, args map[ledger.Position]payloadSource,
+) (bytes int, err error) {
+	var history []ledger.Event
+	if n.archive != nil {
+		history, err = n.archive.History(ctx, n.db, *of[0])
+	} else {
+		var known []*ledger.ArchivedError
+		known, err = ledger.Archived(ctx, n.db, of[0].Key)
+		if err == nil && known[0] != nil && of[0].Version <= known[0].Version {
+			err = known[0]
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read args of %s: %w", of[0].ID(), err)
+	}
+	for _, e := range of {
+		for _, earlier := range history {
+			if !earlier.HasArgs() || earlier.Position >= e.Position {
+				continue
+			}
+			args[e.Position] = payloadSource{earlier.Data, earlier.Meta}
+		}
+		bytes += len(args[e.Position].data) + len(args[e.Position].meta)
+	}
+	return bytes, nil
 }
 
 // text returns the bytes of a nullable column.

@@ -145,7 +145,7 @@ func (c replayConfig) begin(ctx context.Context) (*replaying, error) {
 	if c.Rate == 0 {
 		c.Rate = defaultReplayRate
 	}
-	r := &replaying{config: c, encoder: encoder{db: c.DB, source: stream.Source(installation)},
+	r := &replaying{config: c, encoder: encoder{db: c.DB, source: stream.Source(installation), archive: c.Archive},
 		every: time.Second / time.Duration(c.Rate)}
 	r.done.ID = c.id(r.encoder.source)
 	name, err := c.JetStream.StreamNameBySubject(ctx, c.Subject)
@@ -219,21 +219,15 @@ func (r *replaying) resume(newest *jetstream.RawStreamMsg) error {
 
 // publish publishes an event when the rate allows it.
 func (r *replaying) publish(ctx context.Context, e ledger.Event) error {
-	source := payloadSource{e.Data, e.Meta}
-	if needsArgs(&e) {
-		args, _, err := r.encoder.args(ctx, []ledger.Event{e})
-		if err != nil {
-			return err
-		}
-		if source, err = r.argsOf(ctx, &e, args); err != nil {
-			return err
-		}
-	}
-	m, err := r.encoder.encode(&e, source)
+	b, err := r.encoder.prepare(ctx, []ledger.Event{e})
 	if err != nil {
+		return err
+	}
+	if len(b.rejects) > 0 {
 		r.done.Invalid = append(r.done.Invalid, e.Position)
 		return nil
 	}
+	m := b.messages[0]
 	if err := r.wait(ctx); err != nil {
 		return err
 	}
@@ -247,26 +241,6 @@ func (r *replaying) publish(ctx context.Context, e ledger.Event) error {
 		r.config.Progress(r.done)
 	}
 	return nil
-}
-
-// argsOf returns the args of an event's run, from those that were read, or from the archive.
-func (r *replaying) argsOf(
-	ctx context.Context, e *ledger.Event, read map[ledger.Position]payloadSource,
-) (payloadSource, error) {
-	source, ok := read[e.Position]
-	if ok || r.config.History == nil {
-		return source, nil
-	}
-	history, err := r.config.History(ctx, e.Key)
-	if err != nil {
-		return source, err
-	}
-	for _, earlier := range history {
-		if earlier.HasArgs() && earlier.Position < e.Position {
-			source = payloadSource{earlier.Data, earlier.Meta}
-		}
-	}
-	return source, nil
 }
 
 // wait sleeps until the next event is due.

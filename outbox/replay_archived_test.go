@@ -1,18 +1,13 @@
 package outbox_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/internal/archive"
-	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/internal/difference"
 	"github.com/taskledger/taskledger/internal/replay"
-	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -37,23 +32,15 @@ func TestReplayOfArchivedEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	place := t.TempDir()
-	past := archive.Source{Open: func(place string) (archive.Store, error) { return archive.Directory(place), nil }}
 	type message struct {
 		Header nats.Header
 		Data   string
 	}
 	replayTo := func(name string) (all []message) {
 		s := b.makeStream(name, name+".x")
-		c := replay.Config{DB: b.pool, JetStream: b.js, Subject: name + ".x", Rate: 100_000}
+		c := replay.Config{DB: b.pool, JetStream: b.js, Subject: name + ".x", Rate: 100_000, Archive: directories}
 		c.Range.To = to
-		past.AddTo(&c.Range)
-		c.History = func(ctx context.Context, k ledger.Key) ([]ledger.Event, error) {
-			found, err := ledger.Archived(ctx, b.pool, k)
-			if err != nil || found[0] == nil {
-				return nil, err
-			}
-			return past.Events(ctx, found[0])
-		}
+		directories.AddTo(&c.Range)
 		if done, err := replay.Run(b.ctx(), c); err != nil || done.Events != 10 {
 			t.Fatalf("%+v, %v", done, err)
 		}
@@ -69,15 +56,7 @@ func TestReplayOfArchivedEvents(t *testing.T) {
 		return all
 	}
 	want := replayTo("before")
-	bundle := servicetest.NewDatabaseOn(t, b.pool)
-	bundle.Project()
-	ledgertest.ExecAsOwner(t, b.pool, `
-		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
-	db := bundle.As("archiver")
-	o := archiver.Options{Files: archiver.In(db, archive.Directory(place), place), Hold: time.Nanosecond}
-	if r, err := archiver.Run(t.Context(), db, o); err != nil || r.Tasks != 1 {
-		t.Fatalf("%+v, %v", r, err)
-	}
+	archiveFinished(t, b.pool, place)
 	if diff := difference.Of(want, replayTo("after")); diff != "" {
 		t.Error(diff)
 	}

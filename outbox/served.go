@@ -67,7 +67,8 @@ func serveSubscriber(ctx context.Context, c served.Config) error {
 	}
 	defer func() { _ = publisher.Close() }() // an error means that the connection is closed
 	s.publisher = publisher
-	s.encoder = encoder{db: c.DB, prefix: stream.PrefixOf(c.NATS), source: stream.Source(installation)}
+	s.encoder = encoder{db: c.DB, prefix: stream.PrefixOf(c.NATS), source: stream.Source(installation),
+		archive: c.Archive}
 	subscription := subscriptionOf(c, s.receive)
 	subscription.opened, subscription.isWhole = s.take, true // a page is on the stream
 	return Subscribe(ctx, subscription)
@@ -75,7 +76,7 @@ func serveSubscriber(ctx context.Context, c served.Config) error {
 
 func subscriptionOf(c served.Config, receive func(context.Context, []ledger.Event) error) Subscription {
 	return Subscription{DB: c.DB, Name: c.Name, From: Start{c.From}, Kinds: c.Kinds, Types: c.Types,
-		PageSize: c.PageSize, Logger: c.Logger, Receive: receive}
+		Archive: c.Archive, PageSize: c.PageSize, Logger: c.Logger, Receive: receive}
 }
 
 // validateServed is [served.Validate].

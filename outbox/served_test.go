@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -50,7 +51,8 @@ func servedProcess() error {
 	if point := os.Getenv(relayFreeze); point != "" {
 		fault.Set(point, sync.OnceFunc(freeze))
 	}
-	return served.Run(context.Background(), served.Config{DB: pool, NATS: nc, Name: "mails", PageSize: 20})
+	return served.Run(context.Background(), served.Config{DB: pool, NATS: nc, Name: "mails", PageSize: 20,
+		Archive: directories})
 }
 
 // tracer prints the first line of each statement.
@@ -69,6 +71,10 @@ type client struct {
 	*readers
 	seen     map[string]int // messages by the position of their event
 	versions map[string]int // the greatest version of each task that was received
+	bodies   map[string]string
+
+	archive feed.Archive // of serve
+	log     io.Writer    // of serve
 }
 
 func newClient(t *testing.T) *client {
@@ -79,7 +85,8 @@ func newClient(t *testing.T) *client {
 func clientOf(s *readers) *client {
 	s.t.Helper()
 	s.bundle = newBundleOn(s.t, s.pool, natsserver.Config{})
-	return &client{readers: s, seen: map[string]int{}, versions: map[string]int{}}
+	return &client{readers: s, seen: map[string]int{}, versions: map[string]int{}, bodies: map[string]string{},
+		log: s.t.Output()}
 }
 
 func (c *client) serve(pageSize int) (stop func()) {
@@ -88,7 +95,7 @@ func (c *client) serve(pageSize int) (stop func()) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- served.Run(ctx, served.Config{DB: c.db, NATS: c.nc, Name: "mails", PageSize: pageSize,
-			Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil))})
+			Archive: c.archive, Logger: slog.New(slog.NewTextHandler(c.log, nil))})
 	}()
 	stopped := false
 	stop = func() {
@@ -131,11 +138,43 @@ func (c *client) note(m jetstream.Msg) {
 	}
 	c.versions[task] = max(c.versions[task], version)
 	c.seen[place.Get("position")]++
+	c.bodies[place.Get("position")] = string(m.Data())
 }
 
 func positionOf(m jetstream.Msg) string {
 	place, _ := url.ParseQuery(m.Headers().Get("ce-task"))
 	return place.Get("position")
+}
+
+// serveAndKill serves in a process that is killed after so many acknowledged pages, before it passes the last one.
+func (c *client) serveAndKill(pages int) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), servedTest+"=1", relayNATS+"="+c.server.URL(),
+		relayDatabase+"="+ledgertest.URLAs(c.t, c.pool.Config().ConnString(), "subscriber"),
+		fmt.Sprintf("%s=%s:%d", fault.Variable, fault.SubscriberHandled, pages))
+	done := make(chan []byte, 1)
+	go func() {
+		output, _ := cmd.CombinedOutput()
+		done <- output
+	}()
+	before := len(c.seen)
+	c.receive(before + 10) // the process is killed when its page is acknowledged
+	var output []byte
+	for isRunning := true; isRunning; {
+		select {
+		case output = <-done:
+			isRunning = false
+		default:
+			c.receiveSome()
+		}
+	}
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || status.Signal() != syscall.SIGKILL {
+		c.t.Fatalf("the process ended with %s: %s", cmd.ProcessState, output)
+	}
 }
 
 // A served subscriber whose process is killed between the publication of a page and its passing, beside processes of
@@ -145,32 +184,7 @@ func TestServedSubscriber(t *testing.T) {
 	c := newClient(t)
 	c.enqueue("coupon.send", "before-", 60)
 	for n := range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, os.Args[0])
-		cmd.Env = append(os.Environ(), servedTest+"=1", relayNATS+"="+c.server.URL(),
-			relayDatabase+"="+ledgertest.URLAs(t, c.pool.Config().ConnString(), "subscriber"),
-			fmt.Sprintf("%s=%s:%d", fault.Variable, fault.SubscriberHandled, n+1))
-		done := make(chan []byte, 1)
-		go func() {
-			output, _ := cmd.CombinedOutput()
-			done <- output
-		}()
-		before := len(c.seen)
-		c.receive(before + 10) // the process is killed when its page is acknowledged
-		var output []byte
-		for isRunning := true; isRunning; {
-			select {
-			case output = <-done:
-				isRunning = false
-			default:
-				c.receiveSome()
-			}
-		}
-		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
-		if !ok || status.Signal() != syscall.SIGKILL {
-			t.Fatalf("the process ended with %s: %s", cmd.ProcessState, output)
-		}
+		c.serveAndKill(n + 1)
 	}
 	stop := c.serve(7)
 	other := c.serve(7)

@@ -3,12 +3,7 @@ package outbox_test
 import (
 	"errors"
 	"testing"
-	"time"
 
-	"github.com/taskledger/taskledger/internal/archive"
-	"github.com/taskledger/taskledger/internal/archiver"
-	"github.com/taskledger/taskledger/internal/servicetest"
-	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -17,24 +12,12 @@ import (
 func TestTablesBeginInTheArchive(t *testing.T) {
 	t.Parallel()
 	pool := ownPool(t)
-	b := servicetest.NewDatabaseOn(t, pool)
 	enqueueCoupons(t, pool, "spring", 0, 30)
 	place := t.TempDir()
-	store := func() {
-		b.Project()
-		ledgertest.ExecAsOwner(t, pool, `
-			update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
-		db := b.As("archiver")
-		files := archiver.In(db, archive.Directory(place), place)
-		r, err := archiver.Run(t.Context(), db, archiver.Options{Files: files, Hold: time.Nanosecond})
-		if err != nil || r.Tasks == 0 {
-			t.Fatalf("%+v, %v", r, err)
-		}
-	}
-	store()
+	archiveFinished(t, pool, place)
 	enqueueCoupons(t, pool, "summer", 100, 10)
 	s := coupons()
-	s.Archive = archive.Source{Open: func(place string) (archive.Store, error) { return archive.Directory(place), nil }}
+	s.Archive = directories
 	stop := start(t, quick(pool, s))
 	await(t, "the subscriber is registered", func() bool { return registered(t, pool).Version == 1 })
 	awaitApplied(t, pool)
@@ -43,7 +26,7 @@ func TestTablesBeginInTheArchive(t *testing.T) {
 	if have := campaigns(t, pool); have != want {
 		t.Errorf("campaigns: %s, want %s", have, want)
 	}
-	store()
+	archiveFinished(t, pool, place)
 	verifyCoupons(t, pool, s)
 	if err := outbox.RebuildTables(t.Context(), on(pool, s), nil); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,9 @@ func addArchiveFlag(cmd *cobra.Command, place *string) {
 	bind(cmd.Flags(), "archive", envArchive)
 }
 
+// archive returns the archived tasks and events, which are looked for at a place first unless it is "".
+func (a *app) archive(place string) archive.Source { return archive.Source{Place: place, Open: a.openArchive} }
+
 // archivedTask is a task that is read from an archive.
 type archivedTask struct {
 	as     *ledger.ArchivedError
@@ -40,7 +43,7 @@ func (a *app) readArchived(
 		return nil, err
 	}
 	t := &archivedTask{as: found[0], isPast: asOf.isSet()}
-	if t.events, err = (archive.Source{Place: place, Open: a.openArchive}).Events(ctx, t.as); err != nil {
+	if t.events, err = a.archive(place).Events(ctx, t.as); err != nil {
 		return nil, err
 	}
 	if at := asOf.time(); t.isPast {

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/replay"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -49,16 +48,9 @@ replay that has ended publishes nothing more.`,
 				if c.Range, err = f.events(ctx, pool); err != nil {
 					return err
 				}
-				past := archive.Source{Place: place, Open: a.openArchive}
+				past := a.archive(place)
 				past.AddTo(&c.Range)
-				c.History = func(ctx context.Context, k ledger.Key) ([]ledger.Event, error) {
-					found, err := ledger.Archived(ctx, pool, k)
-					if err != nil || found[0] == nil {
-						return nil, err
-					}
-					return past.Events(ctx, found[0])
-				}
-				c.DB, c.JetStream = pool, js
+				c.DB, c.JetStream, c.Archive = pool, js, past
 				return replayEvents(ctx, a, c)
 			})
 		},

@@ -17,6 +17,7 @@ import (
 func newServeSubscriberCommand(a *app) *cobra.Command {
 	var kinds, types []string
 	var isNow bool
+	var place string
 	var c served.Config
 	cmd := &cobra.Command{
 		Use:   "subscriber NAME",
@@ -27,6 +28,7 @@ subscriber.NAME.<shard>.<type>.<kind>; docs/events.md describes the messages.
 
 The subscriber passes an event when the program has acknowledged it. Messages that NATS loses are published again, and
 an event may come twice after a crash of this process. Several processes may run: they stand by for each other.
+Events of archived tasks are read from their files.
 
 In NATS it is the user NAME-server of taskledger nats-config --served NAME, in the database the role subscriber.`,
 		Example: "  taskledger serve subscriber orders --kind order.ship --type succeeded",
@@ -42,6 +44,7 @@ In NATS it is the user NAME-server of taskledger nats-config --served NAME, in t
 			if isNow {
 				c.From = feed.Now()
 			}
+			c.Archive = a.archive(place)
 			a.natsUser = natsconfig.ServerOf(natsconfig.Served)
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				return serveSubscriber(ctx, a, pool, c)
@@ -55,6 +58,7 @@ In NATS it is the user NAME-server of taskledger nats-config --served NAME, in t
 		"messages that a new consumer may deliver before the first is acknowledged; 1: strict order (default: 500)")
 	cmd.Flags().IntVar(&c.Replicas, "stream-replicas", 0, "replicas of a new stream (default: 1)")
 	refuseZero(cmd.Flags(), "in-flight", "stream-replicas")
+	addArchiveFlag(cmd, &place)
 	return cmd
 }
 

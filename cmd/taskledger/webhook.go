@@ -13,13 +13,14 @@ import (
 )
 
 func newServeWebhooksCommand(a *app) *cobra.Command {
-	var file string
+	var file, place string
 	cmd := &cobra.Command{
 		Use:   "webhooks",
 		Short: "Send events to the receivers of a file",
 		Long: `Send events to the receivers of a file, signed by Standard Webhooks: docs/webhooks.md. Each receiver
 NAME is a subscriber, webhook-NAME, and each delivery a task of kind taskledger.webhook.NAME, so that the other
-commands show, pause, move, release and bury them. Several processes may run with the same file.
+commands show, pause, move, release and bury them. Several processes may run with the same file. Events of archived
+tasks are read from their files.
 
 In NATS it is the user worker, in the database a login with the roles producer, subscriber and worker.`,
 		Example: "  taskledger serve webhooks --webhooks webhooks.yaml\n" +
@@ -41,12 +42,14 @@ In NATS it is the user worker, in the database a login with the roles producer, 
 			}
 			a.natsUser = natsconfig.Worker
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return serveWebhooks(ctx, a, pool, f, text)
+				o := &services.WebhookOptions{Archive: a.archive(place), Logger: a.log.With("service", "webhook")}
+				return serveWebhooks(ctx, a, pool, f, text, o)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&file, "webhooks", "", "`file` with the receivers: docs/webhooks.md")
 	bind(cmd.Flags(), "webhooks", "TASKLEDGER_WEBHOOKS")
+	addArchiveFlag(cmd, &place)
 	return cmd
 }
 
@@ -65,7 +68,9 @@ func (a *app) readPush(file string) ([]byte, error) {
 	return text, nil
 }
 
-func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhooks.File, text []byte) error {
+func serveWebhooks(
+	ctx context.Context, a *app, pool *pgxpool.Pool, f webhooks.File, text []byte, o *services.WebhookOptions,
+) error {
 	nc, err := a.connectNATS(true)
 	if err != nil {
 		return err
@@ -85,5 +90,5 @@ func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhooks.F
 	}); err != nil {
 		return err
 	}
-	return services.SendWebhooks(ctx, pool, nc, text, a.log.With("service", "webhook"))
+	return services.SendWebhooks(ctx, pool, nc, text, o)
 }

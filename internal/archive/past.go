@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -113,26 +114,13 @@ func (p *past) open(ctx context.Context, db ledger.DB, r unexported.ArchivedRang
 	if err != nil {
 		return err
 	}
-	volumes := make(map[string][]string) // by their places
-	for _, f := range files {
-		recorded, volume, ok := cutVolume(f.Name)
-		switch {
-		case f.Last <= ledger.Position(r.Above):
-			continue
-		case p.source.Place != "" && ok:
-			recorded = p.source.Place
-		case p.source.Place != "":
-			recorded, volume = p.source.Place, ""
-		case !ok:
-			continue
-		}
-		p.file = f.Name
-		volumes[recorded] = append(volumes[recorded], volume)
-	}
+	files = slices.DeleteFunc(files, func(f File) bool { return f.Last <= ledger.Position(r.Above) })
+	volumes := p.source.volumes(files)
 	p.logins = make(map[int32]string)
 	var readers []*Reader
 	for place, names := range volumes {
-		reader, err := p.openPlace(ctx, db, place, names)
+		p.file = VolumeAt(place, names[0])
+		reader, err := p.source.openPlace(ctx, db, place, names)
 		if err != nil {
 			return &UnreadableError{File: VolumeAt(place, names[0]), Err: err}
 		}
@@ -146,9 +134,26 @@ func (p *past) open(ctx context.Context, db ledger.DB, r unexported.ArchivedRang
 	return nil
 }
 
+// volumes returns the names of the volumes with the events of files by the places where they are read; "" is any volume
+// there. Events that are in no file are left out, unless s has a place.
+func (s Source) volumes(files []File) map[string][]string {
+	volumes := make(map[string][]string)
+	for _, f := range files {
+		place, volume, ok := cutVolume(f.Name)
+		switch {
+		case s.Place != "":
+			place = s.Place
+		case !ok:
+			continue
+		}
+		volumes[place] = append(volumes[place], volume)
+	}
+	return volumes
+}
+
 // openPlace opens volumes of an archive, and all volumes of the ledger if one of the names is "".
-func (p *past) openPlace(ctx context.Context, db ledger.DB, place string, volumes []string) (*Reader, error) {
-	store, err := p.source.Open(place)
+func (s Source) openPlace(ctx context.Context, db ledger.DB, place string, volumes []string) (*Reader, error) {
+	store, err := s.Open(place)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -79,6 +80,78 @@ func (s Source) Events(ctx context.Context, t *ledger.ArchivedError) ([]ledger.E
 	return nil, fmt.Errorf("%s: %w", t.Key, ledger.ErrUnknownTask)
 }
 
+// History implements [feed.Archive].
+//
+// Errors: those of [Source.Events], and errors of the database.
+func (s Source) History(ctx context.Context, db ledger.DB, of ledger.Event) ([]ledger.Event, error) {
+	known, err := ledger.Archived(ctx, db, of.Key)
+	if err != nil {
+		return nil, err
+	}
+	isOf := func(e ledger.Event) bool { return e.Position == of.Position }
+	var none error // the events are in no file
+	if known[0] != nil {
+		events, err := s.Events(ctx, known[0])
+		switch {
+		case err == nil && slices.ContainsFunc(events, isOf):
+			return events, nil
+		case errors.As(err, new(*ledger.ArchivedError)):
+			none = err
+		case err != nil && !errors.Is(err, ledger.ErrUnknownTask):
+			return nil, err
+		}
+	}
+	files, err := Beyond(ctx, db, feed.Beginning().Snapshot) // the key is forgotten, or was meanwhile
+	if err != nil {
+		return nil, err
+	}
+	files = slices.DeleteFunc(files, func(f File) bool { return of.Position < f.First || of.Position > f.Last })
+	for place, volumes := range s.volumes(files) {
+		events, err := s.historyIn(ctx, db, place, volumes, of.Key)
+		if errors.Is(err, fs.ErrNotExist) { // an erasure may have replaced files since the manifest was read
+			events, err = s.historyIn(ctx, db, place, volumes, of.Key)
+		}
+		switch {
+		case err != nil:
+			return nil, &UnreadableError{File: VolumeAt(place, volumes[0]), Err: err}
+		case slices.ContainsFunc(events, isOf):
+			return events, nil
+		}
+	}
+	return nil, none
+}
+
+// historyIn returns the events of a task in volumes of an archive.
+func (s Source) historyIn(
+	ctx context.Context, db ledger.DB, place string, volumes []string, k ledger.Key,
+) ([]ledger.Event, error) {
+	r, err := s.openPlace(ctx, db, place, volumes)
+	if err != nil {
+		return nil, err
+	}
+	records, err := r.History(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if err := blank(ctx, db, records); err != nil {
+		return nil, err
+	}
+	return r.events(records)
+}
+
+// events converts records of the volumes to events, in the order of positions.
+func (r *Reader) events(records []Record) (events []ledger.Event, err error) {
+	slices.SortFunc(records, func(a, b Record) int { return int(min(max(a.Position-b.Position, -1), 1)) })
+	logins := r.logins()
+	events = make([]ledger.Event, len(records))
+	for i, record := range records {
+		if events[i], err = ledger.Upcast(record.LedgerEvent(logins[record.LoginID])); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
 // at returns the events of a task in one archive, first of a volume, "" for none.
 func (s Source) at(ctx context.Context, place, volume string, t *ledger.ArchivedError) ([]ledger.Event, error) {
 	store, err := s.Open(place)
@@ -111,18 +184,12 @@ func (s Source) at(ctx context.Context, place, volume string, t *ledger.Archived
 			return nil, nil // an export from before the task's end
 		}
 	}
-	slices.SortFunc(records, func(a, b Record) int { return int(min(max(a.Position-b.Position, -1), 1)) })
-	logins := r.logins()
-	events := make([]ledger.Event, len(records))
-	for i, record := range records {
-		if record.Position <= t.ErasedUntil { // the archive may be an old copy
-			erase(&record)
-		}
-		if events[i], err = ledger.Upcast(record.LedgerEvent(logins[record.LoginID])); err != nil {
-			return nil, err
+	for i := range records {
+		if records[i].Position <= t.ErasedUntil { // the archive may be an old copy
+			erase(&records[i])
 		}
 	}
-	return events, nil
+	return r.events(records)
 }
 
 // isWhole reports whether records, in the order of versions, contain all of a task's versions.

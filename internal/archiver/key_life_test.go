@@ -63,6 +63,46 @@ func TestKeysAreForgotten(t *testing.T) {
 	}
 }
 
+// The history of an archived event is found by its position, even if its key is forgotten, and was archived again after
+// it had been forgotten.
+func TestHistoryOfForgottenKeys(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if err := archiver.SetKeyLife(t.Context(), f.As("archiver"), kind, 0, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	place := t.TempDir()
+	want := func(of, history []ledger.Event) {
+		t.Helper()
+		for _, e := range of {
+			got, err := past.History(t.Context(), f.DB, e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.wantEvents(got, history)
+		}
+	}
+	f.finish("1")
+	first := f.all()
+	f.archiveAll(place)
+	want(first, first)
+	if err := archiver.SetKeyLife(t.Context(), f.As("archiver"), kind, -1, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	f.finish("1")
+	second := f.all()
+	f.archiveAll(place)
+	want(first, first)
+	want(second[len(second)-1:], second)
+	want([]ledger.Event{{Key: key("1"), Position: 1 << 40}}, nil)
+	ledgertest.ExecAsOwner(t, f.DB, `
+		insert into taskledger.erasure (id, kind, biz_id, until, shard, erased_at, actor, reason)
+		values (gen_random_uuid(), 'coupon.send', '1', 1000, 0, now(), 'alice', 'a test')`)
+	if got, err := past.History(t.Context(), f.DB, first[0]); err != nil || len(got) != 3 || len(got[0].Data) > 0 {
+		t.Errorf("an erased task: %v, %v", got, err)
+	}
+}
+
 // A run that is killed while it forgets keys is continued by the next.
 func TestKilledWhileKeysAreForgotten(t *testing.T) {
 	t.Parallel()

@@ -171,6 +171,59 @@ func TestReaderBehindReadsTheArchive(t *testing.T) {
 	}
 }
 
+// A reader that follows another feed, which reads no archive, gets archived events in their place all the same: those
+// removed before the pages of the other feed, and those removed after.
+func TestFollowerReadsTheArchive(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := feed.NewFindings()
+	leader, err := feed.Open(t.Context(), f.DB, "subscriber/leader",
+		&feed.Options{AuditEvery: -1, PageSize: 4, Reports: found})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead := func() {
+		for {
+			page, ok, err := leader.Poll(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				return
+			}
+			if err := page.Advance(t.Context(), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	lead()
+	following, err := feed.Open(t.Context(), f.DB, "subscriber/coupons",
+		&feed.Options{AuditEvery: -1, PageSize: 2, Follows: found, Archive: past})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{f: f, feed: following}
+	f.finish("before")
+	lead()
+	r.read(-1)
+	place := t.TempDir()
+	f.interleave()
+	want := f.all()
+	f.archiveAll(place, kind)
+	lead()
+	f.archiveAll(place, "mail.send")
+	r.read(-1)
+	f.wantEvents(r.got, want)
+	f.finish("last")
+	end := f.all()
+	lead()
+	r.read(1)
+	f.archiveAll(place)
+	r.read(-1)
+	want = append(want, end[len(end)-3:]...)
+	f.wantEvents(r.got, want)
+}
+
 // While an archive is away, a reader waits with an error that names it, and continues afterwards.
 func TestReaderWaitsForTheArchive(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,9 @@ var archivedSQL string
 type Archive interface {
 	// Reader returns a function for one goroutine.
 	Reader() ArchiveReader
+	// History returns the events of an archived event's task in the order of positions. It needs the event's key and
+	// position. It returns none if the key was not archived or is forgotten, and no file contains the task.
+	History(ctx context.Context, db ledger.DB, of ledger.Event) ([]ledger.Event, error)
 }
 
 // ArchiveReader returns the next archived events of a range, and whether others follow. It returns all events that
@@ -40,7 +43,12 @@ func Archived(ctx context.Context, db ledger.DB, kinds []ledger.Kind) (inFiles, 
 	if len(kinds) > 0 {
 		of = pgarray.Of(kinds...)
 	}
-	rows, err := db.Query(ctx, archivedSQL, Beginning().Snapshot, of)
+	return archivedBeyond(ctx, db, Beginning(), of)
+}
+
+// archivedBeyond returns the archived events that a snapshot may not see.
+func archivedBeyond(ctx context.Context, db ledger.DB, seen Edge, kinds any) (inFiles, inNone Removed, err error) {
+	rows, err := db.Query(ctx, archivedSQL, seen.Snapshot, kinds)
 	if err != nil {
 		return inFiles, inNone, pgerr.Explain("read which events are archived", err)
 	}

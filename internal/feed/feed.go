@@ -39,8 +39,8 @@ type Options struct {
 	// Reports publishes this feed's pages to feeds that set Follows. They share the data of its events, which must not
 	// be changed. Default: disabled.
 	Reports *Findings
-	// Follows receives the pages of another feed, so that this feed need not read them. It is ignored if Wake, Reports
-	// or Archive is set: the other feed reads no archive. Default: disabled.
+	// Follows receives the pages of another feed, so that this feed need not read them. It is ignored if Wake or
+	// Reports is set. Default: disabled.
 	Follows *Findings
 	// Relaxed is for a reader that may be given pages again. A cursor row is committed before it is on the disk: a
 	// crash of PostgreSQL may undo the last rows. Pages cannot be advanced in a transaction of the reader, but some
@@ -87,7 +87,7 @@ func (o *Options) withDefaults() Options {
 	if d.Logger == nil {
 		d.Logger = slog.Default()
 	}
-	if d.Wake != nil || d.Reports != nil || d.Archive != nil {
+	if d.Wake != nil || d.Reports != nil {
 		d.Follows = nil
 	}
 	return d

@@ -45,6 +45,9 @@ func (f *Feed) follow(ctx context.Context, isPatient bool) (page Page, ok bool, 
 		got := f.options.Follows.pagesAfter(f.database, f.place.Place, f.begun, f.options, &f.free)
 		switch {
 		case len(got.runs) > 0:
+			if isWhole, err := f.isWhole(ctx); err != nil || !isWhole {
+				return Page{}, false, err
+			}
 			if page = f.take(got); len(page.Events) > 0 {
 				return page, true, nil
 			}
@@ -62,6 +65,16 @@ func (f *Feed) follow(ctx context.Context, isPatient bool) (page Page, ok bool, 
 			return Page{}, false, err
 		}
 	}
+}
+
+// isWhole reports whether the pages after the feed's place, which the followed feed has read before, contain all
+// events that this feed wants: with an archive, none was removed before they were read.
+func (f *Feed) isWhole(ctx context.Context) (bool, error) {
+	if f.archived == nil {
+		return true, nil
+	}
+	inFiles, inNone, err := archivedBeyond(ctx, f.db, f.place.Seen, nil)
+	return inFiles.Events == 0 && inNone.Events == 0, err
 }
 
 // take moves the feed over pages and returns them as one.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/feed"
 )
 
@@ -14,11 +15,13 @@ type sharingUser struct {
 	leave  func()
 }
 
-func (f *feedFixture) joinOthers(name string) sharingUser {
+func (f *feedFixture) joinOthers(name string) sharingUser { return f.joinOthersWith(name, nil) }
+
+func (f *feedFixture) joinOthersWith(name string, archive feed.Archive) sharingUser {
 	f.t.Helper()
 	found, leave := feed.Shared(f.pool, feed.BySubscriber)
 	f.t.Cleanup(leave)
-	opened, err := feed.Open(f.ctx, f.pool, name, &feed.Options{AuditEvery: -1, Follows: found})
+	opened, err := feed.Open(f.ctx, f.pool, name, &feed.Options{AuditEvery: -1, Follows: found, Archive: archive})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -43,7 +46,8 @@ func (f *feedFixture) deliver(round string, n int, users []sharingUser) {
 	}
 }
 
-// Ten feeds of a pool read little more than one. The last one goes on alone after the others have left.
+// Ten feeds of a pool read little more than one, those with an archive too. The last one goes on alone after the others
+// have left.
 func TestFeedsShareTheirReading(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -51,7 +55,11 @@ func TestFeedsShareTheirReading(t *testing.T) {
 	f.pool, polled = f.counted()
 	var users []sharingUser
 	for i := range 10 {
-		users = append(users, f.joinOthers(fmt.Sprint("user-", i)))
+		var past feed.Archive
+		if i%2 == 1 {
+			past = archive.Source{}
+		}
+		users = append(users, f.joinOthersWith(fmt.Sprint("user-", i), past))
 	}
 	f.deliver("all", 5, users)
 	before := polled.all.Load()

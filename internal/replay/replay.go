@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -32,9 +33,8 @@ type Config struct {
 	// Rate is the maximum number of events per second. Default: 1000. Each event is acknowledged before the next one
 	// is sent, so the distance to the server limits the rate too.
 	Rate int
-	// History reads the events of an archived task, for the args that a message repeats, if Range contains archived
-	// events. Default: none.
-	History func(ctx context.Context, k ledger.Key) ([]ledger.Event, error)
+	// Archive contains the args that a message repeats, if Range contains archived events. Default: none.
+	Archive feed.Archive
 	// Progress is called after each event. Default: disabled.
 	Progress func(Result)
 

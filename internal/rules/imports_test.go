@@ -111,7 +111,7 @@ var rules = []rule{
 		reason: "what the HTTP API and pushes call: package workers, which is the gateway, stores the function there",
 	},
 	{
-		pkg: "/internal/replay", may: []string{"/ledger", pgx, nats},
+		pkg: "/internal/replay", may: []string{"/ledger", "/internal/feed", pgx, nats},
 		reason: "what a command calls: package outbox, which encodes messages, stores the function there",
 	},
 	{
@@ -379,7 +379,7 @@ var rules = []rule{
 	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
 	{
 		pkg: "/internal/webhooks",
-		may: []string{"/internal/subscribers", "/ledger", "/outbox", "/workers", "/internal/lists",
+		may: []string{"/internal/subscribers", "/ledger", "/outbox", "/workers", "/internal/feed", "/internal/lists",
 			"/internal/loop", "/internal/pgarray",
 			"/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/remote", "/internal/reserved",
 			"/internal/secret",

@@ -25,6 +25,8 @@ type Config struct {
 	Kinds []ledger.Kind      // as in outbox.Subscription
 	Types []ledger.EventType // as in outbox.Subscription
 
+	Archive feed.Archive // as in outbox.Subscription
+
 	// PageSize is the maximum number of events that are on the stream at a time. Default: 500.
 	PageSize int
 	// InFlight is the number of messages that the program may receive before it acknowledges the first, if the consumer

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,6 +33,8 @@ var (
 	pauseSQL string
 	//go:embed sql/previous.sql
 	previousSQL string
+	//go:embed sql/newest_delivery.sql
+	newestDeliverySQL string
 )
 
 // enqueue enqueues a delivery for each event, in the transaction in which the place of the subscriber is kept. With
@@ -68,7 +71,7 @@ func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Even
 func (d *deliverer) previous(
 	ctx context.Context, tx pgx.Tx, events []ledger.Event,
 ) (map[ledger.Key]ledger.BizID, error) {
-	var tasks []ledger.Key
+	var first []ledger.Event // of their tasks
 	var kinds, ids, versions, types []string
 	seen := map[ledger.Key]bool{}
 	for _, e := range events {
@@ -76,7 +79,7 @@ func (d *deliverer) previous(
 			continue
 		}
 		seen[e.Key] = true
-		tasks = append(tasks, e.Key)
+		first = append(first, e)
 		kinds, ids = append(kinds, string(e.Kind)), append(ids, string(e.BizID))
 		versions = append(versions, strconv.FormatInt(int64(e.Version), 10))
 	}
@@ -92,10 +95,60 @@ func (d *deliverer) previous(
 	var i int64
 	var id string
 	_, err = pgx.ForEachRow(rows, []any{&i, &id}, func() error {
-		previous[tasks[i-1]] = ledger.BizID(id)
+		previous[first[i-1].Key] = ledger.BizID(id)
 		return nil
 	})
-	return previous, pgerr.Explain("read previous deliveries", err)
+	if err != nil {
+		return nil, pgerr.Explain("read previous deliveries", err)
+	}
+	return previous, d.addArchived(ctx, tx, first, previous)
+}
+
+// addArchived adds the previous deliveries of archived tasks, whose earlier events are in files.
+func (d *deliverer) addArchived(
+	ctx context.Context, tx pgx.Tx, events []ledger.Event, previous map[ledger.Key]ledger.BizID,
+) error {
+	if d.service.config.Archive == nil {
+		return nil
+	}
+	var later []ledger.Event
+	var keys []ledger.Key
+	for _, e := range events {
+		if _, ok := previous[e.Key]; !ok && e.Version > 1 {
+			later, keys = append(later, e), append(keys, e.Key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	known, err := ledger.Archived(ctx, tx, keys...)
+	if err != nil {
+		return err
+	}
+	for i, e := range later {
+		if known[i] == nil {
+			continue
+		}
+		history, err := d.service.config.Archive.History(ctx, tx, e)
+		if err != nil {
+			return err
+		}
+		var ids []string // the newest first
+		for _, earlier := range slices.Backward(history) {
+			if earlier.Position < e.Position && d.wants(earlier) && len(ids) < maxPrevious {
+				ids = append(ids, strconv.FormatInt(int64(earlier.Position), 10))
+			}
+		}
+		var id string
+		found, err := pgquery.Row(ctx, tx, newestDeliverySQL, []any{string(d.kind.Name()), pgarray.Of(ids...)}, &id)
+		if err != nil {
+			return pgerr.Explain("read previous deliveries", err)
+		}
+		if found {
+			previous[e.Key] = ledger.BizID(id)
+		}
+	}
+	return nil
 }
 
 // enqueueEach enqueues a delivery for each event, and returns their biz_ids. after contains the preceding delivery by
@@ -171,7 +224,7 @@ func (d *deliverer) entries(
 	for _, e := range events {
 		id := ledger.BizID(strconv.FormatInt(int64(e.Position), 10) + suffix)
 		args := delivery{Kind: e.Kind, BizID: e.BizID, Version: e.Version, Position: e.Position}
-		o := &ledger.EnqueueOptions{IfExists: ledger.IfExistsIgnore}
+		o := &ledger.EnqueueOptions{IfExists: ledger.IfExistsIgnore, CheckArchive: true}
 		if previous, ok := after[e.Key]; ok {
 			o.After, o.Otherwise = []ledger.Key{d.kind.Key(previous)}, ledger.OtherwiseRun
 		}
@@ -209,6 +262,9 @@ func (d *deliverer) deliver(ctx context.Context, job *workers.Job, of delivery) 
 	return err
 }
 
+// maxPrevious is how many earlier events of a task are searched for a delivery, as in previous.sql.
+const maxPrevious = 100
+
 // noticed is more than the time after which all workers have noticed a pause.
 const noticed = 2 * time.Second
 
@@ -239,22 +295,57 @@ func (d *deliverer) retryAfter(ctx context.Context, job *workers.Job, status *po
 	return workers.RetryIn(status.RetryAfter, status)
 }
 
-// event returns the event of a delivery from the ledger.
+// event returns the event of a delivery, from the ledger or from the archive.
 func (d *deliverer) event(ctx context.Context, of delivery) (ledger.Event, error) {
+	isOf := func(e ledger.Event) bool {
+		return e.Kind == of.Kind && e.BizID == of.BizID && e.Version == of.Version && e.Position == of.Position
+	}
 	for e, err := range ledger.Read(ctx, d.service.config.DB, of.Position-1, 1) {
-		if err != nil {
+		switch {
+		case err != nil:
 			return e, err
+		case isOf(e):
+			return d.wanted(e)
 		}
-		if e.Kind != of.Kind || e.BizID != of.BizID || e.Version != of.Version {
-			break
+	}
+	history, err := d.archived(ctx, of)
+	if err != nil {
+		return ledger.Event{}, err
+	}
+	for _, e := range history {
+		if isOf(e) {
+			return d.wanted(e)
 		}
-		if !d.wants(e) {
-			return e, workers.Discard("the receiver does not want events of this kind and type any more")
-		}
-		return e, nil
 	}
 	return ledger.Event{}, workers.Permanent(fmt.Errorf("the ledger has no event %s/%s/%d at position %d", of.Kind,
 		of.BizID, of.Version, of.Position))
+}
+
+// archived returns the events of the task of a delivery from the archive. An [*ledger.ArchivedError] is permanent: the
+// events are in no file, or the service has no archive.
+func (d *deliverer) archived(ctx context.Context, of delivery) (history []ledger.Event, err error) {
+	key := ledger.Key{Kind: of.Kind, BizID: of.BizID}
+	if from := d.service.config.Archive; from != nil {
+		history, err = from.History(ctx, d.service.config.DB, ledger.Event{Key: key, Position: of.Position})
+	} else {
+		var known []*ledger.ArchivedError
+		known, err = ledger.Archived(ctx, d.service.config.DB, key)
+		if err == nil && known[0] != nil && of.Version <= known[0].Version {
+			err = fmt.Errorf("the service has no archive: %w", known[0])
+		}
+	}
+	if errors.As(err, new(*ledger.ArchivedError)) {
+		err = workers.Permanent(err)
+	}
+	return history, err
+}
+
+// wanted returns an event, unless the receiver does not want it.
+func (d *deliverer) wanted(e ledger.Event) (ledger.Event, error) {
+	if !d.wants(e) {
+		return e, workers.Discard("the receiver does not want events of this kind and type any more")
+	}
+	return e, nil
 }
 
 // data is the data of a message about an event.

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/subscribers"
 	"github.com/taskledger/taskledger/ledger"
@@ -25,6 +26,9 @@ type Config struct {
 	DB   *pgxpool.Pool // the primary database, with the roles subscriber, producer and worker. Required.
 	NATS *nats.Conn    // with the rights of a worker, see workers.Config. Required.
 	File File          // the receivers. Required.
+	// Archive contains the events that the archive has removed, see outbox.Subscription. Default: none, and a delivery
+	// of such an event is buried.
+	Archive feed.Archive
 	// Logger logs outages and failed subscribers. Default: [slog.Default].
 	Logger *slog.Logger
 }
@@ -159,7 +163,7 @@ func (d *deliverer) subscription() outbox.Subscription {
 	}
 	return outbox.Subscription{
 		DB: d.service.config.DB, Name: Subscriber(d.Name), From: from, Kinds: d.Kinds, Types: d.Types,
-		Logger: d.service.config.Logger,
+		Archive: d.service.config.Archive, Logger: d.service.config.Logger,
 		Handle: func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error { return d.enqueue(ctx, tx, events) },
 	}
 }

@@ -131,6 +131,8 @@ type hooks struct {
 	*servicetest.Bundle
 	db  *pgxpool.Pool // as serve webhooks
 	log *logText
+
+	archive feed.Archive // of start
 }
 
 // logText is a log in memory.
@@ -216,7 +218,8 @@ func (h *hooks) start(receivers ...webhooks.Receiver) (stop func()) {
 		receivers[i].FromBeginning = true
 	}
 	s, err := webhooks.New(webhooks.Config{DB: h.db, NATS: h.Connect(), File: webhooks.File{Receivers: receivers},
-		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, h.T.Output()), nil))})
+		Archive: h.archive,
+		Logger:  slog.New(slog.NewTextHandler(io.MultiWriter(h.log, h.T.Output()), nil))})
 	if err != nil {
 		h.T.Fatal(err)
 	}
