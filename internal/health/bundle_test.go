@@ -150,7 +150,7 @@ func (b *bundle) cluster() (js jetstream.JetStream, stop func()) {
 }
 
 // jetStream starts a NATS server.
-func (b *bundle) jetStream() jetstream.JetStream {
+func (b *bundle) jetStream(options ...nats.Option) jetstream.JetStream {
 	b.t.Helper()
 	server, err := natsserver.Start(natsserver.Config{Dir: b.t.TempDir()})
 	if err != nil {
@@ -161,7 +161,7 @@ func (b *bundle) jetStream() jetstream.JetStream {
 			b.t.Error(err)
 		}
 	})
-	nc, err := nats.Connect(server.URL())
+	nc, err := nats.Connect(server.URL(), options...)
 	if err != nil {
 		b.t.Fatal(err)
 	}

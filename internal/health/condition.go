@@ -157,7 +157,7 @@ var definitions = []Definition{
 	{
 		Name:       StreamUnavailable,
 		IsCritical: true,
-		Meaning:    "The state of the stream LEDGER cannot be read.",
+		Meaning:    "The state of the stream cannot be read.",
 		Cure: "is NATS running with JetStream? check NATS_URL and its credentials; without NATS_URL, see the log " +
 			"of taskledger serve, which runs NATS",
 	},
@@ -174,8 +174,7 @@ var definitions = []Definition{
 	},
 	{
 		Name: ConsumerLate,
-		Meaning: "A durable consumer has fallen behind the oldest message of the stream LEDGER: it may have missed " +
-			"events.",
+		Meaning: "A durable consumer has fallen behind the oldest message of the stream: it may have missed events.",
 		Cure: "start its program, or: nats consumer rm LEDGER NAME; programs that must miss nothing read the " +
 			"ledger: docs/subscribers.md",
 	},

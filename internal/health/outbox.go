@@ -90,12 +90,13 @@ func (r *Report) endOf(l *relays.LeaseStatus) time.Time {
 	return l.AliveUntil
 }
 
-// streamName returns the name of the stream, as far as the connection to NATS is known.
-func (c Config) streamName() string {
-	if c.JetStream == nil {
-		return stream.Name
-	}
-	return stream.PrefixOf(c.JetStream.Conn()).Stream()
+// streamName returns the name of the stream, which the prefix of the connection to NATS begins.
+func (c Config) streamName() string { return stream.PrefixOf(c.JetStream.Conn()).Stream() }
+
+// cure returns the cure of a condition in [Definitions], with the name of the stream.
+func (c Config) cure(of Name) string {
+	d, _ := Define(of)
+	return strings.ReplaceAll(d.Cure, stream.Name, c.streamName())
 }
 
 func (r *Report) addStream(c Config, s relays.Status) {
@@ -104,9 +105,13 @@ func (r *Report) addStream(c Config, s relays.Status) {
 		failure = c.NATSError.Error()
 	}
 	if failure != "" {
+		name := "the stream" // while there is no connection, its prefix is unknown
+		if c.JetStream != nil {
+			name = "stream " + c.streamName()
+		}
 		unavailable := Condition{
 			Name: StreamUnavailable,
-			Text: fmt.Sprintf("cannot read the state of stream %s: %s", c.streamName(), failure),
+			Text: fmt.Sprintf("cannot read the state of %s: %s", name, failure),
 		}
 		if failure == relays.StreamMissing {
 			unavailable.Cure = cmp.Or(lagCure(r, RelayStopped, RelayRefused, RelayBlocked), busyCure(s.Relay))
@@ -118,7 +123,7 @@ func (r *Report) addStream(c Config, s relays.Status) {
 	}
 	if len(s.Stream.Drift) > 0 {
 		r.add(Condition{
-			Name: StreamDrift,
+			Name: StreamDrift, Cure: c.cure(StreamDrift),
 			Text: fmt.Sprintf("stream %s differs from its configuration: %s", c.streamName(),
 				strings.Join(s.Stream.Drift, "; ")),
 		})
@@ -131,7 +136,7 @@ func (r *Report) addStream(c Config, s relays.Status) {
 	}
 	for _, name := range s.Stream.Late {
 		r.add(Condition{
-			Name: ConsumerLate, About: name,
+			Name: ConsumerLate, About: name, Cure: c.cure(ConsumerLate),
 			Text: fmt.Sprintf("consumer %s has fallen behind the oldest message of stream %s", printable.Text(name),
 				c.streamName()),
 		})

@@ -90,7 +90,7 @@ var conditionTests = map[health.Name]conditionTest{
 	},
 	health.StreamUnavailable: {
 		arrange: func(_ *bundle, c *health.Config) { c.NATSError = errors.New("no servers\x1b[31m available") },
-		text:    `cannot read the state of stream LEDGER: no servers\x1b[31m available`,
+		text:    `cannot read the state of the stream: no servers\x1b[31m available`,
 	},
 	health.StreamDrift: {
 		arrange: func(b *bundle, c *health.Config) {
