@@ -366,8 +366,8 @@ comment on function taskledger_internal.is_primary() is
   'Returns true, and raises an error on a standby.';
 
 -- A sequence that was set back assigns positions that events already have. Its row is read instead of
--- pg_sequence_last_value, which is null after a restart. It has no index, so with enable_seqscan off the plan would be
--- compiled, which takes 85 ms. Index: position, backwards, one row.
+-- pg_sequence_last_value, which is null after a restart. It is not indexed, so with enable_seqscan off the plan would
+-- be compiled, which takes 85 ms. Index: position, backwards, one row.
 -- +goose StatementBegin
 create function taskledger_internal.position_behind() returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $$

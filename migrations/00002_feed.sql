@@ -23,7 +23,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.origin() is
-  'Returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
+  'Returns <system identifier>/<database oid>. Transaction ids mean nothing outside of this database.';
 
 -- A promoted standby begins a new timeline.
 -- +goose StatementBegin
@@ -42,7 +42,7 @@ comment on function taskledger_internal.timeline() is
   'Returns the timeline of the database, which changes when a standby is promoted or an archive is restored; '
   'null on a standby.';
 
--- Aurora has a disk that outlives its servers, so there each start counts, and each beginning of the statistics, which
+-- Aurora's disk outlives its servers, so there each start counts, and each beginning of the statistics, which
 -- PostgreSQL discards at each crash recovery, even without a new postmaster. Elsewhere a crash empties
 -- the table incarnation, and statistics that an administrator resets must not look like one. The planner inlines the
 -- expression.
@@ -107,8 +107,9 @@ comment on function taskledger_internal.begin_incarnation() is
 
 -- A session notes the incarnation once, like its login: reading the table costs as much as ten appends. A crash ends
 -- the session and the incarnation, and before a promotion a session notes none. Three more facts are noted: the start
--- of the server, because a copy of a stopped server's data has its incarnation when put back; and, because a session
--- continues, the table for when a dump is restored in its database, and last_crash for when statistics are reset.
+-- of the server, because a copy of a stopped server's data contains its incarnation when put back; and, because a
+-- session continues, the table for when a dump is restored in its database, and last_crash for when statistics are
+-- reset.
 -- The server's start is not the text of a time, which depends on settings: a handler may set the time zone.
 --
 -- The planner inlines this expression. A session that changes the setting itself harms its own appends.
@@ -154,8 +155,8 @@ create table taskledger.cursor (
 comment on table taskledger.cursor is
   'How far each reader of the feed has read. Append-only: the row with the highest n is the cursor.';
 
--- A row was written in this database if its transaction ID equals the physical row's. A row that was restored from a
--- dump into this database has a different one. A row ahead of the sequence is newer than the events, which were
+-- A row was written in this database if its transaction ID equals the physical row's. The two differ for a row that was
+-- restored from a dump into this database. A row ahead of the sequence is newer than the events, which were
 -- restored without it: they get positions that it has passed. If the sequence is behind the events too, only the
 -- sequence was set back.
 create view taskledger.cursors as
@@ -602,7 +603,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.feed_tally(pg_snapshot, pg_snapshot, integer, xid8, bigint) is
-  'Counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
+  'Counts the events between two snapshots by the definition of a snapshot, to audit the deliveries of a feed.';
 
 -- An event that is visible in seen is visible in until. Each argument but position stands here once: otherwise the
 -- function would not be inlined where an argument is a subquery, and a call costs twenty times as much.

@@ -9,9 +9,9 @@
 
 -- reason selects the event that the scheduler appends: due (after scheduled and snoozed) and retry append
 -- released; start_by and finish_by append expired.
--- due and retry belong to the event that set the timer (version): they have no effect once the task has another event.
--- start_by and finish_by belong to the args, in the event of the timer's version: they have no effect once another run
--- was enqueued, or the args were replaced. after marks a task that waits for its predecessors. It is never due: the
+-- due and retry belong to the event that set the timer (version): another event of the task ends their effect.
+-- start_by and finish_by belong to the args, in the event of the timer's version: another run, or new args, ends
+-- their effect. after marks a task that waits for its predecessors. It is never due: the
 -- scheduler reads the row until the task has another event. The transaction that appends the event writes the row, and
 -- the event contains the time, too: this table can be rebuilt from the events.
 --
@@ -278,7 +278,7 @@ end;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.remove_awaiting(text[], text[]) is
-  'Removes the timers of tasks with predecessors that have an event after the one that set the timer.';
+  'Removes the timers of tasks with predecessors that were followed by another event of the task.';
 
 -- Without it, the timer of a cancelled task would stay until its time, and a deadline's timer long after the success. A
 -- timer is obsolete if no later event can give it an effect: versions grow, and so do attempts in a run, which
@@ -332,5 +332,5 @@ $$;
 
 comment on function taskledger_internal.remove_obsolete_timers(timestamptz, text, text, integer) is
   'Reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes '
-  'timers that can have no effect because their task has moved on. Returns how many it has read and removed, and the '
-  'place of the last one.';
+  'timers without an effect because their task has moved on. Returns how many it has read and removed, and the '
+  'place of the last timer.';

@@ -343,8 +343,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.erase_projected(text[], text[], text, text[], bigint[]) is
-  'Removes what the projection contains of the texts of erased tasks, and their tags, by the positions of their first '
-  'events.';
+  'Removes the texts of erased tasks from the projection, and their tags, by the positions of their first events.';
 
 -- Producers can write any JSON.
 -- +goose StatementBegin

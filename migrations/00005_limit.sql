@@ -72,9 +72,9 @@ select l.kind, l.policy, l.max_waiting, l.retry_after_ms, coalesce(c.value, 0) a
              order by t.n desc limit 1), 0) as value) s;
 
 comment on view taskledger.overload is
-  'Each kind with a limit, its numbers of available tasks (waiting) and of those that are scheduled or in line '
-  '(scheduled) as counted by the projector, and whether enqueueing is closed: for tasks that become available at once, '
-  'and for others (closed_later). Tasks that the projector has not yet counted can exceed the limit.';
+  'Each kind with a limit, its numbers of available tasks (waiting) and of tasks that are scheduled or in line '
+  '(scheduled), as counted by the projector, and whether enqueueing is closed: for tasks that become available at '
+  'once, and for others (closed_later). Tasks that the projector has not yet counted can exceed the limit.';
 
 -- Enqueue calls it only if there has been a limit, or for a payload over 4 KiB: as a part of the
 -- statement these queries cost a quarter of its time on the server, even where they find nothing. No limit of sizes
@@ -128,8 +128,8 @@ $$;
 comment on function taskledger_internal.exceeds_limit(text, text, integer, taskledger.event_type, integer) is
   'Reports whether an event begins a task, or its next run, while too many tasks of its kind wait.';
 
--- With the policy discard, the transaction of a task over the limit must discard it: a row of this table has a trigger
--- that checks that at the commit, and removes the row.
+-- With the policy discard, the transaction of a task over the limit must discard it: the trigger of a row of this
+-- table checks that at the commit, and removes the row.
 create unlogged table taskledger.over_limit (
   kind    text collate "C" not null,
   biz_id  text collate "C" not null,

@@ -6,9 +6,9 @@
 
 -- +goose Up
 
--- Whether two JSON texts have the same value: this defines "the same args" for all languages. The order of
--- members, spaces, and the notation of strings and numbers do not matter. An object with a repeated name has no defined
--- value: a text that contains one equals only texts that differ from it in spaces and notation alone.
+-- Whether two JSON texts are equal as values: this defines "the same args" for all languages. The order of
+-- members, spaces, and the notation of strings and numbers do not matter. The value of an object with a repeated
+-- name is undefined: a text with such an object equals only texts that differ from it in spaces and notation alone.
 --
 -- jsonb refuses the escape \u0000 and halves of surrogate pairs, and numeric large numbers. So both texts are rewritten
 -- first: strings and numbers become strings that are equal if and only if the values are equal.
@@ -104,7 +104,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.is_same_json(text, text) is
-  'Returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and '
+  'Returns whether two JSON texts are equal as values, or both null. The order of members, spaces, and '
   'the notation of strings and numbers do not matter.';
 
 -- The statement ledger/sql/existing.sql, for roles that may not read events. Index: primary key, twice per key. It is
@@ -191,8 +191,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.refuse_overload(text, boolean) is
-  'Raises the error that too many tasks of a kind wait, and counts it. is_later: those that are scheduled '
-  'or in line count, too.';
+  'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled tasks and tasks '
+  'in line count, too.';
 
 -- The one insert of an event with args after version 1. With an order key and no due time, the task lines up. Returns
 -- null if another transaction has appended that version, or has removed the task. The caller has
@@ -255,8 +255,8 @@ comment on function taskledger_internal.append_run(text, text, integer, smallint
 -- each append: if it is lost, the new head decides. A worker that has begun the replaced version, and has not recorded
 -- it, is fenced off by it.
 --
--- Without a priority or a partition, a replaced task keeps its own, and the next run has the default. A replaced task
--- keeps its order key, and takes its place at the end of the line. The next run has the order key that is given.
+-- Without a priority or a partition, a replaced task keeps its own, and the next run gets the default. A replaced task
+-- keeps its order key, and moves to the end of the line. The next run gets the order key of the call.
 --
 -- The run that it appends after a finished one takes the place of a run that still waits behind that: as begin_next, it
 -- ends the waiting one first, so both lock the keys in the same order.
@@ -1030,7 +1030,7 @@ begin
     end if;
   end if;
   if enqueue.check_archive and enqueue.if_exists in ('same', 'ignore') then
-    -- A duplicate has the version after the archived one at most.
+    -- A duplicate is at most one version ahead of the archived task.
     return query
     select false, a.state, a.version, true, null::bigint
       from taskledger_internal.archived_keys(array[enqueue.kind], array[enqueue.biz_id]) a
@@ -1150,9 +1150,9 @@ comment on function taskledger.enqueue(text, text, json, timestamptz, integer, t
   'or wait. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '
   'are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args '
-  'and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run '
-  'follow a run that has begun. Then is_new is true. These three need the rights of taskledger.cancel to the task. '
-  'A replacement defers the task at most defer_at_most after its run '
-  'was enqueued, and a run is due at the earliest throttle_for after the one before has ended. With check_archive, an '
-  'archived task is returned as an existing one, without a position; its args are not compared. Otherwise a new task '
+  'and times; ''replace'' also replaces the args and times of a task that has not begun; and ''follow'' also '
+  'enqueues one more run behind a run that has begun. Then is_new is true. These three need the rights of '
+  'taskledger.cancel to the task. A replacement defers the task at most defer_at_most after its run '
+  'was enqueued, and a run is due at the earliest throttle_for after the end of the previous run. With check_archive, '
+  'an archived task is returned as existing, without a position; its args are not compared. Otherwise a new task '
   'with its key is discarded before it begins.';

@@ -167,7 +167,7 @@ end;
 
 comment on function taskledger_internal.worker_alive_ms(text, text) is
   'Returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; '
-  'no row if it has no lease for this kind.';
+  'no row without a lease for this kind.';
 
 -- +goose StatementBegin
 create function taskledger_internal.is_anothers_worker(worker text, kind text) returns boolean
@@ -220,8 +220,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.check_lease(text, text) is
-  'Raises an error unless a worker of the session''s login is alive and has a kind. With null for the kind, only if '
-  'the worker belongs to another login.';
+  'Raises an error unless a worker of the session''s login is alive and handles a kind. With null for the kind, only '
+  'if the worker belongs to another login.';
 
 -- Runs with its owner's rights: a role with the privilege DELETE may lock the whole table, which stops every worker.
 -- Locks the row. Index: primary key.
@@ -240,8 +240,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.remove_lease(text) is
-  'Removes a lease of a worker of the session''s login, or one that has ended if the login may work on all '
-  'its kinds.';
+  'Removes the lease of a worker if it belongs to the session''s login, or if it has ended and the login may work on '
+  'all its kinds.';
 
 -- As remove_lease. Skips rows that another transaction has locked. Reads the whole small table. A program that crashes
 -- repeatedly at its start leaves a lease each time; their number is bounded, so that they can be read.
@@ -594,7 +594,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.hold_session(text, text[], bigint) is
-  'Records what a worker over HTTP holds. Removes the rows that ended an hour ago.';
+  'Records the attempts that a worker over HTTP holds. Removes the rows that ended an hour ago.';
 
 -- Runs with its owner's rights: no role reads the table. Index: primary key.
 -- +goose StatementBegin

@@ -111,7 +111,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.remove_parked(bigint[]) is
-  'Removes events from the list of those that cannot be published, except discarded ones, and returns their '
+  'Removes events, except discarded events, from the list of events that cannot be published, and returns their '
   'positions.';
 
 create table taskledger.subscriber_parked (

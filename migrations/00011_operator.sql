@@ -289,8 +289,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.release(text, text, text, text, integer) is
-  'Makes a task available in the caller''s transaction: one that waits for its time, or is dead, cancelled, expired or '
-  'discarded. Rights and result as of taskledger.cancel.';
+  'Makes a task that waits for its time, or is dead, cancelled, expired or discarded, available in the caller''s '
+  'transaction. Rights and result as of taskledger.cancel.';
 
 -- +goose StatementBegin
 create function taskledger.reschedule(kind text, biz_id text, run_at timestamptz default null,

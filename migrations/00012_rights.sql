@@ -136,8 +136,8 @@ comment on function taskledger_internal.own_logins() is
 create policy login on taskledger.event as restrictive for insert
   with check (login_id = any ((select taskledger_internal.own_logins())::integer[]));
 
--- For the policy workers_fence of roles.sql, which cannot read its own table by name: a view has its owner's rights. In
--- the policy it costs a fifth of follows per row. Unlike that function it does not see the rows that the
+-- For the policy workers_fence of roles.sql, which cannot read its own table by name: a view reads with its owner's
+-- rights. In the policy it costs a fifth of follows per row. Unlike that function it does not see the rows that the
 -- calling statement has inserted.
 create view taskledger_internal.event_fence as
 select kind, biz_id, version, attempt, shard, type, login_id, actor, priority, partition, order_key
@@ -189,7 +189,7 @@ comment on function taskledger_internal.appended_here(text, text, integer) is
   'Returns the type of an event if the calling transaction has inserted it, else null.';
 
 -- A function with its owner's rights asks for the login (session_user) and the roles that it may set, any other for the
--- current role. The catalogue contains the kinds of each policy, even while a kind has no tasks. A policy that
+-- current role. The catalogue contains the kinds of each policy, even without tasks of a kind. A policy that
 -- `taskledger migrate roles` has not made counts as a policy for all kinds. Index: pg_policy by table.
 -- +goose StatementBegin
 create function taskledger_internal.refused_kind(kinds text[], of_login boolean) returns text
@@ -268,7 +268,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.is_hidden(text, text) is
-  'Returns false for a task that does not exist, and raises an error for one that row-level security hides.';
+  'Returns false for a missing task, and raises an error for a task that row-level security hides.';
 
 -- In place of the privilege DELETE, with which a role may lock a whole table. The slots of a limit of starts stay: a
 -- limit that is set again counts their holders. Indexes: primary keys.

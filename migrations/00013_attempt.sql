@@ -3,8 +3,8 @@
 --
 -- All functions but lock_waiting and lock_in_turn run with their caller's rights, so that its role's policies apply.
 --
--- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the task's
--- deadline has passed. TL008: see 00021_start_limit.sql; claim and claim_next return no row instead.
+-- SQLSTATE TL001: the attempt has ended. TL002: the worker's lease is missing. TL003: the kind is paused. TL004: the
+-- task's deadline has passed. TL008: see 00021_start_limit.sql; claim and claim_next return no row instead.
 
 -- +goose Up
 
@@ -437,7 +437,7 @@ comment on function taskledger.claim(text, text, text, boolean) is
 -- Runs with its owner's rights, for two reasons. A worker may not read the projection, which contains errors, and a
 -- limited worker may not read other kinds' events. And only the owner may lock rows of events, so a locked row belongs
 -- to a worker of the kind, while any login could hold an advisory lock. Each worker is looked up once. Indexes:
--- task_next, primary keys, and those of feed_page.
+-- task_next, primary keys, and the indexes of feed_page.
 -- +goose StatementBegin
 create function taskledger_internal.lock_waiting(kind text, listed_priority integer, listed_partition text,
                                                  listed bigint, at timestamptz, after bigint, page integer,
@@ -672,8 +672,8 @@ $$;
 comment on function taskledger_internal.lock_in_turn(text, integer, text, integer) is
   'Locks at most how_many tasks of the next priority after one in the list of unfinished tasks that may be claimed, '
   'of each partition in turn as many as its weight, beginning after a partition. Returns their priority, and for '
-  'each task the partition after which the next call begins if the task is the last one that is claimed. The priority '
-  'is null without a further one, or if no task of the list has a partition.';
+  'each task the partition after which the next call begins if the task is the last to be claimed. The priority '
+  'is null at the end of the list, or if no task of the list has a partition.';
 
 -- Claims tasks of the list first, then of the events after the list's place. If listed tasks have partitions, a call
 -- first claims some of each in turn (lock_in_turn), and continues as below if it finds too few. With a limit per value,

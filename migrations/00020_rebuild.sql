@@ -30,8 +30,8 @@ create table taskledger.subscriber_state (
   work_result     json);                 -- its report or error; null: it has not ended
 
 comment on table taskledger.subscriber_state is
-  'What is known of a subscriber, or of the built-in projection (projector), beside its place: its tables, the event '
-  'that stops it, and its rebuild or verification.';
+  'The state of a subscriber, or of the built-in projection (projector), in addition to its place: its tables, the '
+  'event that stops it, and its rebuild or verification.';
 
 insert into taskledger.subscriber_state (reader, version, shape, tables, parks) values
   ('projector', 1, '', '{task,task_count,kind_stats,kind_hour,illegal_event,task_tag}', true);

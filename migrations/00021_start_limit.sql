@@ -10,13 +10,13 @@
 -- Other packages read the views limited_kinds, start_limits, permits, recent_starts, limit_use and partition_weights,
 -- and call remove_permits and tidy_tokens.
 --
--- A limit has a name and covers kinds; a kind's own limit has the kind's name. A limit per partition or order key
+-- A limit has a name and covers kinds; a kind's own limit is named as the kind. A limit per partition or order key
 -- counts each value of that column separately, and does not apply to tasks without one. The trigger event_permits runs
 -- in each statement that inserts the event started, and takes what each limit of the kind demands, in the order of
 -- their names. So no program, dispatcher or role can start one task too many: the statement fails with SQLSTATE TL008.
 --
--- Concurrency: a start takes a permit, which is one of the slots 1 to max_running. Only a slot's newest row counts,
--- which has the highest n. Its attempt holds the slot while it is running and its task's last attempt; an
+-- Concurrency: a start takes a permit, which is one of the slots 1 to max_running. Only a slot's newest row, with the
+-- highest n, counts. Its attempt holds the slot while it is running and its task's last attempt; an
 -- ended attempt stays ended. A start locks the newest row of a free slot and skips rows that others have locked, so
 -- starts do not wait for each other. If the limit has one count, the start then replaces n by n + 1 in that row. A
 -- start that was suspended for hours finds another n in the row, and skips it.
@@ -24,14 +24,14 @@
 -- them. So a start that was suspended for hours cannot insert a row n + 1 that existed before: it no longer finds
 -- row n, or n + 1 still exists.
 --
--- Rate: a limit has burst tokens, each of which may be used once in a window of period * burst / rate. So any window
+-- Rate: a limit has burst tokens. Each token may be used once in a window of period * burst / rate. So any window
 -- contains at most burst starts and, as burst divides rate, any period at most rate starts. The tokens form a ring: row
 -- n + burst is the next use of row n's token. A start takes the oldest unlocked use, if it is older than the window by
 -- the database's clock. A start of weight w takes w tokens. The cost depends neither on history nor on the rate.
 --
--- A limit for all tasks has its slots and tokens from the beginning. The slots and tokens of a value are created by the
--- first starts that need them. Their first row (slots: n = 0; tokens: n <= 0) stays for as long as the slot or ring, so
--- a start with an old snapshot cannot create them twice.
+-- The slots and tokens of a limit for all tasks exist from the beginning. The slots and tokens of a value are created
+-- by the first starts that need them. Their first row (slots: n = 0; tokens: n <= 0) stays for as long as the slot or
+-- ring, so a start with an old snapshot cannot create them twice.
 
 -- +goose Up
 
@@ -694,8 +694,8 @@ comment on function taskledger_internal.make_token(bigint, text, bigint) is
 
 -- The starts of a value create its tokens, as take_permit creates slots.
 --
--- The newest burst rows of a ring have no next use: their numbers are the highest. A use that was locked by a
--- transaction that rolled back may be below them; tidy_tokens makes it usable again. The times come from the events,
+-- The newest burst rows of a ring, with the highest numbers, were not followed by another use. A use that was locked by
+-- a transaction that rolled back may be below them; tidy_tokens makes it usable again. The times come from the events,
 -- so the ledger itself shows that the rate holds, however long a statement lasts. The start reads the limit again after
 -- it has locked a row (see take_permit and set_start_limit). Indexes: primary keys.
 -- +goose StatementBegin
@@ -1311,8 +1311,8 @@ create table taskledger.partition_weight (
              check (updated_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'));
 
 comment on table taskledger.partition_weight is
-  'The weights of partitions, as set by operators. A partition without a row has the weight 1. While two partitions '
-  'have waiting tasks of a kind and priority, these begin in proportion to the weights.';
+  'The weights of partitions, as set by operators. The weight of a partition without a row is 1. While tasks of a '
+  'kind and priority wait in two partitions, they begin in proportion to the weights.';
 
 create view taskledger_internal.partition_weights as
 select w.partition, w.weight, w.actor, w.updated_at from taskledger.partition_weight w;

@@ -9,7 +9,7 @@
 -- until the task has ended, lines up again, or is scheduled by an operator. A task that waits for a retry or after a
 -- snooze keeps its turn; so does a dead task, unless it was enqueued with pass_if_dead.
 --
--- The next task has the lowest position among the lined_up events that are still the last events of their tasks. So A
+-- Of the lined_up events that are still their tasks' last events, the lowest position belongs to the next task. So A
 -- comes before B if A committed before B's transaction began, or if both wait and A's position is lower.
 --
 -- The search costs the same however long the line and its history are. The data of a turn contain two results of its
@@ -233,7 +233,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.advance_lines(text[]) is
-  'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns '
+  'Makes the next task of each of these lines available, unless it is another task''s turn. Returns '
   'the events of these turns. It must be the first statement of a READ COMMITTED transaction that writes.';
 
 -- Where a task stands in its line, for display. Tasks that committed late, before the last search, are not counted:
@@ -286,8 +286,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.line_before(text, bigint, integer) is
-  'Returns the task of this order key whose turn it is, with the type of its last event and since when it has its turn '
-  'or is dead (null: the line is free), how many tasks wait before this position, whether they are more than most, and '
+  'Returns the task of this order key whose turn it is, with the type of its last event and when its turn began or it '
+  'died (null: the line is free), how many tasks wait before this position, whether they are more than most, and '
   'the place after which tasks wait.';
 
 -- The lines that stand because of a dead task, newest first. Examines the newest 10,000 burials of tasks with order

@@ -300,9 +300,9 @@ $$;
 
 comment on function taskledger_internal.erase_tasks(uuid, text[], text[], boolean, text, text, text) is
   'Erases tasks, with the deliveries and alarms about them, and records the act with an actor and a reason. '
-  'fingerprint: of an error without text. in_stream_until in the record: when the stream has removed by age what the '
-  'relay could not. Returns whether the projector must first read more, how many tasks and events are erased, and a '
-  'task that is unknown.';
+  'fingerprint: of an error without text. in_stream_until in the record: when the stream removes by age the messages '
+  'that the relay could not remove. Returns whether the projector must first read more, how many tasks and events are '
+  'erased, and a task that is unknown.';
 
 -- Takes over the list in an archive's files, for an import by the owner. Index: primary key of event.
 -- +goose StatementBegin

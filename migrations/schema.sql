@@ -374,7 +374,7 @@ begin
     end if;
   end if;
   if enqueue.check_archive and enqueue.if_exists in ('same', 'ignore') then
-    -- A duplicate has the version after the archived one at most.
+    -- A duplicate is at most one version ahead of the archived task.
     return query
     select false, a.state, a.version, true, null::bigint
       from taskledger_internal.archived_keys(array[enqueue.kind], array[enqueue.biz_id]) a
@@ -479,7 +479,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text, defer_at_most interval, throttle_for interval, order_key text, pass_if_dead boolean, check_archive boolean) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. Tasks with the same order_key begin one after another has ended, in the order in which they were enqueued; with pass_if_dead, the next one also begins when this one is dead. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run follow a run that has begun. Then is_new is true. These three need the rights of taskledger.cancel to the task. A replacement defers the task at most defer_at_most after its run was enqueued, and a run is due at the earliest throttle_for after the one before has ended. With check_archive, an archived task is returned as an existing one, without a position; its args are not compared. Otherwise a new task with its key is discarded before it begins.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text, defer_at_most interval, throttle_for interval, order_key text, pass_if_dead boolean, check_archive boolean) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. Tasks with the same order_key begin one after another has ended, in the order in which they were enqueued; with pass_if_dead, the next one also begins when this one is dead. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces the args and times of a task that has not begun; and ''follow'' also enqueues one more run behind a run that has begun. Then is_new is true. These three need the rights of taskledger.cancel to the task. A replacement defers the task at most defer_at_most after its run was enqueued, and a run is due at the earliest throttle_for after the end of the previous run. With check_archive, an archived task is returned as existing, without a position; its args are not compared. Otherwise a new task with its key is discarded before it begins.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -987,7 +987,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.release(kind text, biz_id text, reason text, actor text, if_version integer) IS 'Makes a task available in the caller''s transaction: one that waits for its time, or is dead, cancelled, expired or discarded. Rights and result as of taskledger.cancel.';
+COMMENT ON FUNCTION taskledger.release(kind text, biz_id text, reason text, actor text, if_version integer) IS 'Makes a task that waits for its time, or is dead, cancelled, expired or discarded, available in the caller''s transaction. Rights and result as of taskledger.cancel.';
 
 CREATE FUNCTION taskledger.remove_subscriber(subscriber text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1263,7 +1263,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.advance_lines(order_keys text[]) IS 'Makes the next task of each of these lines available, unless another task of the line has its turn. Returns the events of these turns. It must be the first statement of a READ COMMITTED transaction that writes.';
+COMMENT ON FUNCTION taskledger_internal.advance_lines(order_keys text[]) IS 'Makes the next task of each of these lines available, unless it is another task''s turn. Returns the events of these turns. It must be the first statement of a READ COMMITTED transaction that writes.';
 
 CREATE FUNCTION taskledger_internal.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) RETURNS boolean
     LANGUAGE plpgsql
@@ -2420,7 +2420,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.check_lease(worker text, kind text) IS 'Raises an error unless a worker of the session''s login is alive and has a kind. With null for the kind, only if the worker belongs to another login.';
+COMMENT ON FUNCTION taskledger_internal.check_lease(worker text, kind text) IS 'Raises an error unless a worker of the session''s login is alive and handles a kind. With null for the kind, only if the worker belongs to another login.';
 
 CREATE FUNCTION taskledger_internal.check_limits_are_current() RETURNS void
     LANGUAGE plpgsql
@@ -3361,7 +3361,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.erase_projected(kinds text[], biz_ids text[], fingerprint text, tags text[], positions bigint[]) IS 'Removes what the projection contains of the texts of erased tasks, and their tags, by the positions of their first events.';
+COMMENT ON FUNCTION taskledger_internal.erase_projected(kinds text[], biz_ids text[], fingerprint text, tags text[], positions bigint[]) IS 'Removes the texts of erased tasks from the projection, and their tags, by the positions of their first events.';
 
 CREATE FUNCTION taskledger_internal.erase_salts_at(positions bigint[], digests text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3416,7 +3416,7 @@ CREATE TABLE taskledger.subscriber_state (
     work_result json
 );
 
-COMMENT ON TABLE taskledger.subscriber_state IS 'What is known of a subscriber, or of the built-in projection (projector), beside its place: its tables, the event that stops it, and its rebuild or verification.';
+COMMENT ON TABLE taskledger.subscriber_state IS 'The state of a subscriber, or of the built-in projection (projector), in addition to its place: its tables, the event that stops it, and its rebuild or verification.';
 
 CREATE FUNCTION taskledger_internal.erase_stopping(kinds text[], biz_ids text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -3547,7 +3547,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.erase_tasks(id uuid, kinds text[], biz_ids text[], accepts_unknown boolean, fingerprint text, actor text, reason text, OUT is_waiting boolean, OUT tasks bigint, OUT events bigint, OUT unknown text) IS 'Erases tasks, with the deliveries and alarms about them, and records the act with an actor and a reason. fingerprint: of an error without text. in_stream_until in the record: when the stream has removed by age what the relay could not. Returns whether the projector must first read more, how many tasks and events are erased, and a task that is unknown.';
+COMMENT ON FUNCTION taskledger_internal.erase_tasks(id uuid, kinds text[], biz_ids text[], accepts_unknown boolean, fingerprint text, actor text, reason text, OUT is_waiting boolean, OUT tasks bigint, OUT events bigint, OUT unknown text) IS 'Erases tasks, with the deliveries and alarms about them, and records the act with an actor and a reason. fingerprint: of an error without text. in_stream_until in the record: when the stream removes by age the messages that the relay could not remove. Returns whether the projector must first read more, how many tasks and events are erased, and a task that is unknown.';
 
 CREATE FUNCTION taskledger_internal.erased_until(kind text, biz_id text) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -3933,7 +3933,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
+COMMENT ON FUNCTION taskledger_internal.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Counts the events between two snapshots by the definition of a snapshot, to audit the deliveries of a feed.';
 
 CREATE FUNCTION taskledger_internal.fence_key() RETURNS bytea
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4255,7 +4255,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.hold_session(name text, holds text[], term_ms bigint) IS 'Records what a worker over HTTP holds. Removes the rows that ended an hour ago.';
+COMMENT ON FUNCTION taskledger_internal.hold_session(name text, holds text[], term_ms bigint) IS 'Records the attempts that a worker over HTTP holds. Removes the rows that ended an hour ago.';
 
 CREATE TABLE taskledger.erasure (
     id uuid NOT NULL,
@@ -4410,7 +4410,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.is_hidden(kind text, biz_id text) IS 'Returns false for a task that does not exist, and raises an error for one that row-level security hides.';
+COMMENT ON FUNCTION taskledger_internal.is_hidden(kind text, biz_id text) IS 'Returns false for a missing task, and raises an error for a task that row-level security hides.';
 
 CREATE FUNCTION taskledger_internal.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) RETURNS boolean
     LANGUAGE plpgsql
@@ -4478,7 +4478,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.is_same_json(a text, b text) IS 'Returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and the notation of strings and numbers do not matter.';
+COMMENT ON FUNCTION taskledger_internal.is_same_json(a text, b text) IS 'Returns whether two JSON texts are equal as values, or both null. The order of members, spaces, and the notation of strings and numbers do not matter.';
 
 CREATE FUNCTION taskledger_internal.is_turn(type taskledger.event_type, data json) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4771,7 +4771,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.line_before(order_key text, before bigint, most integer) IS 'Returns the task of this order key whose turn it is, with the type of its last event and since when it has its turn or is dead (null: the line is free), how many tasks wait before this position, whether they are more than most, and the place after which tasks wait.';
+COMMENT ON FUNCTION taskledger_internal.line_before(order_key text, before bigint, most integer) IS 'Returns the task of this order key whose turn it is, with the type of its last event and when its turn began or it died (null: the line is free), how many tasks wait before this position, whether they are more than most, and the place after which tasks wait.';
 
 CREATE FUNCTION taskledger_internal.line_turns(order_keys text[]) RETURNS TABLE(order_key text, kind text, biz_id text, head integer, type taskledger.event_type, attempt integer, shard smallint, priority smallint, partition text, is_held boolean, resumes boolean, place bigint, seen text, bound text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -4975,7 +4975,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer, OUT priority integer, OUT biz_ids text[], OUT partitions text[], OUT turns text[]) IS 'Locks at most how_many tasks of the next priority after one in the list of unfinished tasks that may be claimed, of each partition in turn as many as its weight, beginning after a partition. Returns their priority, and for each task the partition after which the next call begins if the task is the last one that is claimed. The priority is null without a further one, or if no task of the list has a partition.';
+COMMENT ON FUNCTION taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer, OUT priority integer, OUT biz_ids text[], OUT partitions text[], OUT turns text[]) IS 'Locks at most how_many tasks of the next priority after one in the list of unfinished tasks that may be claimed, of each partition in turn as many as its weight, beginning after a partition. Returns their priority, and for each task the partition after which the next call begins if the task is the last to be claimed. The priority is null at the end of the list, or if no task of the list has a partition.';
 
 CREATE FUNCTION taskledger_internal.lock_seal() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -5571,7 +5571,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.origin() IS 'Returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
+COMMENT ON FUNCTION taskledger_internal.origin() IS 'Returns <system identifier>/<database oid>. Transaction ids mean nothing outside of this database.';
 
 CREATE FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[], insert_follows boolean) RETURNS TABLE(i bigint, policy text, waiting bigint, max_waiting bigint, retry_after_ms bigint)
     LANGUAGE plpgsql SECURITY DEFINER ROWS 1
@@ -5925,7 +5925,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.refuse_overload(kind text, is_later boolean) IS 'Raises the error that too many tasks of a kind wait, and counts it. is_later: those that are scheduled or in line count, too.';
+COMMENT ON FUNCTION taskledger_internal.refuse_overload(kind text, is_later boolean) IS 'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled tasks and tasks in line count, too.';
 
 CREATE FUNCTION taskledger_internal.refused_kind(kinds text[], of_login boolean) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -6014,7 +6014,7 @@ CREATE FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]
            WHERE ((e.kind = k.kind) AND (e.biz_id = k.biz_id) AND (e.version > t.version)))));
 END;
 
-COMMENT ON FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]) IS 'Removes the timers of tasks with predecessors that have an event after the one that set the timer.';
+COMMENT ON FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]) IS 'Removes the timers of tasks with predecessors that were followed by another event of the task.';
 
 CREATE FUNCTION taskledger_internal.remove_illegal_events(kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6045,7 +6045,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.remove_lease(name text) IS 'Removes a lease of a worker of the session''s login, or one that has ended if the login may work on all its kinds.';
+COMMENT ON FUNCTION taskledger_internal.remove_lease(name text) IS 'Removes the lease of a worker if it belongs to the session''s login, or if it has ended and the login may work on all its kinds.';
 
 CREATE FUNCTION taskledger_internal.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) RETURNS TABLE(timers bigint, removed bigint, last_due_at timestamp with time zone, last_kind text, last_biz_id text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6093,7 +6093,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) IS 'Reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes timers that can have no effect because their task has moved on. Returns how many it has read and removed, and the place of the last one.';
+COMMENT ON FUNCTION taskledger_internal.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) IS 'Reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes timers without an effect because their task has moved on. Returns how many it has read and removed, and the place of the last timer.';
 
 CREATE FUNCTION taskledger_internal.remove_parked(positions bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6106,7 +6106,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.remove_parked(positions bigint[]) IS 'Removes events from the list of those that cannot be published, except discarded ones, and returns their positions.';
+COMMENT ON FUNCTION taskledger_internal.remove_parked(positions bigint[]) IS 'Removes events, except discarded events, from the list of events that cannot be published, and returns their positions.';
 
 CREATE FUNCTION taskledger_internal.remove_permits(how_many integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7918,7 +7918,7 @@ CREATE FUNCTION taskledger_internal.worker_alive_ms(worker text, kind text) RETU
    WHERE ((l.name = ('worker/'::text || worker_alive_ms.worker)) AND (worker_alive_ms.kind = ANY (taskledger_internal.lease_kinds(l.detail))));
 END;
 
-COMMENT ON FUNCTION taskledger_internal.worker_alive_ms(worker text, kind text) IS 'Returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; no row if it has no lease for this kind.';
+COMMENT ON FUNCTION taskledger_internal.worker_alive_ms(worker text, kind text) IS 'Returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; no row without a lease for this kind.';
 
 CREATE TABLE taskledger.archive_batch (
     id integer NOT NULL,
@@ -8563,7 +8563,7 @@ CREATE VIEW taskledger.overload AS
                   ORDER BY t.n DESC
                  LIMIT 1), (0)::bigint)) AS value) s);
 
-COMMENT ON VIEW taskledger.overload IS 'Each kind with a limit, its numbers of available tasks (waiting) and of those that are scheduled or in line (scheduled) as counted by the projector, and whether enqueueing is closed: for tasks that become available at once, and for others (closed_later). Tasks that the projector has not yet counted can exceed the limit.';
+COMMENT ON VIEW taskledger.overload IS 'Each kind with a limit, its numbers of available tasks (waiting) and of tasks that are scheduled or in line (scheduled), as counted by the projector, and whether enqueueing is closed: for tasks that become available at once, and for others (closed_later). Tasks that the projector has not yet counted can exceed the limit.';
 
 CREATE TABLE taskledger.parked (
     "position" bigint NOT NULL,
@@ -8587,7 +8587,7 @@ CREATE TABLE taskledger.partition_weight (
     CONSTRAINT partition_weight_weight_check CHECK (((weight >= 0.01) AND (weight <= (100)::numeric)))
 );
 
-COMMENT ON TABLE taskledger.partition_weight IS 'The weights of partitions, as set by operators. A partition without a row has the weight 1. While two partitions have waiting tasks of a kind and priority, these begin in proportion to the weights.';
+COMMENT ON TABLE taskledger.partition_weight IS 'The weights of partitions, as set by operators. The weight of a partition without a row is 1. While tasks of a kind and priority wait in two partitions, they begin in proportion to the weights.';
 
 CREATE TABLE taskledger.pause (
     kind text NOT NULL COLLATE pg_catalog."C",

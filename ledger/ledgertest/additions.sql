@@ -1,4 +1,4 @@
--- Statements that drop what a test has created: other schemas, and relations, functions and types in the schema public.
+-- Statements that drop a test's additions: other schemas, and relations, functions and types in the schema public.
 select coalesce(string_agg(a.statement, ';' order by a.step, a.statement), '')
   from (select 1 as step, format('drop schema %I cascade', n.nspname) as statement
           from pg_namespace n

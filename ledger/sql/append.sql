@@ -9,7 +9,7 @@
 -- A crash of the server may undo the outcome of an attempt, which is then repeated or examined. Other events are on
 -- disk when the transaction has committed.
 -- Waits for a concurrent append to the same task. Locks nothing else. Index: primary key.
--- It looks for the last event: the archive may remove the one after version $3 while this statement waits for it.
+-- It looks for the last event: the archive may remove the event after version $3 while this statement waits for it.
 -- The xid is drawn before the position (see package internal/feed) and before the clock is read (see table timer).
 with tx as materialized (
   select pg_current_xact_id() as xid, taskledger_internal.session_login() as login_id,

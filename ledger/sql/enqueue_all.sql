@@ -1,4 +1,4 @@
--- enqueue_many.sql for all tasks: also with a due time, deadlines, predecessors or an order key, and of kinds whose
+-- As enqueue_many.sql, and for tasks with a due time, deadlines, predecessors or an order key, and of kinds whose
 -- limit is reached and discards. Tasks that need none of this take twice as long as by enqueue_many.sql.
 -- $1 to $10 as there; $11 microseconds after which the task is due, $12 due time, $13 deadline of the first
 -- attempt, $14 deadline of the task (null if not set), $15 whether the meta has predecessors, $16 order key ('' or
@@ -6,8 +6,8 @@
 -- and $17 may be shorter.
 -- Returns the tasks that were inserted, with the type of their last event: scheduled if due in the future, or with
 -- predecessors; else lined_up with an order key; discarded if the limit is reached. The times are written into the
--- metas and as timers. A deadline that has passed is a timer that is due now. A task with predecessors has a timer at
--- the end of time.
+-- metas and as timers. A deadline that has passed is a timer that is due now. The timer of a task with predecessors is
+-- at the end of time.
 -- Waits for concurrent transactions that insert the same keys. Locks nothing else. Index: primary key.
 -- The xid is drawn before the clock is read (see table timer). The second event of a discarded task is inserted from
 -- the row of the first, so its position is higher.

@@ -1,4 +1,4 @@
--- Moves the events that a build has parked to the subscriber, except those that are discarded by now.
+-- Moves the events that a build has parked to the subscriber, except discarded events.
 -- $1 reader in the build, $2 reader. Locks the rows. Index: primary key.
 update taskledger.subscriber_parked p
    set reader = $2::text

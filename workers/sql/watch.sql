@@ -1,10 +1,10 @@
--- Selects what a worker needs to know about the database, the dispatcher and kinds.
+-- Selects a worker's view of the database, the dispatcher and kinds.
 -- Returns session_incarnation() ('' before the first feed or on a standby); the database's clock; whether a process
 -- waits for outcomes; the dispatcher's epoch, public key (hex) and latency in microseconds (0, '' and 0 before the
 -- first dispatcher); and one kind with a condition in each row:
 -- 'paused': by an operator; 'claimed': live workers claim its tasks instead of asking the dispatcher;
 -- 'shed': its oldest waiting tasks are or may soon be discarded, because at least half of the limit is waiting;
--- 'gated': it has a concurrency limit; 'limited': it has a rate limit.
+-- 'gated': with a concurrency limit; 'limited': with a rate limit.
 -- Without such kinds, one row with the kind ''.
 -- Locks nothing. Reads the small tables of pauses, leases and limits, and one row for each count.
 select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.session_incarnation(), '') end,

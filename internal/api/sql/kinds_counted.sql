@@ -1,4 +1,4 @@
--- At most $1 kinds that the projector has counted: also those whose tasks are all archived.
+-- At most $1 kinds that the projector has counted, even if all their tasks are archived.
 -- Locks nothing. Indexes: primary key, in a loose scan whose cost grows with the number of kinds, not of tasks.
 with recursive counted(kind, i) as (
   (select t.kind, 1 from taskledger_internal.task_totals t order by t.kind desc limit 1)

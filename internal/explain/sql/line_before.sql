@@ -1,5 +1,5 @@
--- Selects the task whose turn it is in a line, and how many tasks wait before another one.
--- $1 kind and $2 biz_id of the other one, in line; $3 how many are counted.
+-- Selects the task whose turn it is in a line, and how many tasks wait before another task.
+-- $1 kind and $2 biz_id of that task, in line; $3 how many are counted.
 -- Returns kind, biz_id and last event of the task whose turn it is ('': the line is free), since when in microseconds
 -- since 1970, the number, and whether there are more. No row: the task is not in line.
 -- Locks nothing. Indexes: primary key; see taskledger_internal.line_before.

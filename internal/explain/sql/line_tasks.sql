@@ -1,4 +1,4 @@
--- Selects the first tasks of a line: the task whose turn it is, and those that wait.
+-- Selects the first tasks of a line: the task whose turn it is, and the waiting tasks.
 -- $1 order key; $2 number of tasks; $3 number of places that are read.
 -- Returns kind, biz_id and state. Locks nothing. Indexes: see taskledger_internal.line_before; event_line, primary key.
 with turn as materialized (

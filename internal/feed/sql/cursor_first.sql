@@ -1,5 +1,5 @@
 -- The first cursor row of a reader, at the edge before the first event.
--- $1 reader; the edge: $2 seen, $3 seen_top, $4 seen_bound. Inserts nothing if the reader has a cursor. A subscriber
+-- $1 reader; the edge: $2 seen, $3 seen_top, $4 seen_bound. Inserts nothing if the cursor exists. A subscriber
 -- gets the login of the session.
 -- Locks its row. Index: primary key.
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, login)

@@ -1,5 +1,5 @@
 -- Locks the cursor of a reader until the end of the transaction: the reader waits before its next page.
--- $1 reader. Returns n of the newest row; no row if the reader has no cursor.
+-- $1 reader. Returns n of the newest row; no row without a cursor.
 -- Locks that row. Index: primary key, backwards.
 select c.n
   from taskledger.cursor c

@@ -1,7 +1,7 @@
 -- Moves the cursor of a reader to the place of another reader, by a row after its newest. A subscriber keeps its mark
 -- and its login.
 -- $1 reader, $2 the other reader, $3 mark (JSON text or null).
--- Returns n of the new row; no row if the other reader has no cursor.
+-- Returns n of the new row; no row without a cursor of the other reader.
 -- Waits for a concurrent insert of the same n. Index: primary key, backwards.
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin,
                                audited, unaudited, unaudited_xor, mark, login)

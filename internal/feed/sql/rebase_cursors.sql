@@ -1,7 +1,7 @@
 -- Puts the cursors of services before the first event, and the restored cursors of subscribers and of the seal before
 -- the first event that they had not passed. A cursor of these that belongs to this database, but is ahead of the
 -- events, begins at the first event. Older rows go, so that no reader returns to them. A reader that works with an
--- older row is superseded. The caller raises the floor afterwards: the arms are those of feed_lag, by
+-- older row is superseded. The caller raises the floor afterwards: the arms are as in feed_lag, by
 -- the transaction IDs and the floor of the other database, to which both cursors and events belong.
 -- $1 seen, $2 seen_top, $3 seen_bound of the beginning. Locks all rows. Indexes of event: (xid, position), (position).
 with newest as (

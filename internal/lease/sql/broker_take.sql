@@ -2,7 +2,7 @@
 -- server with different peers began earlier and runs.
 -- $1 member of a cluster, or '' for a single server, $2 holder, $3 milliseconds until the lease expires,
 -- $4 detail (JSON text), $5 peers, or ''.
--- Returns a row if the holder now has the lease. Writes nothing while another holder has it.
+-- Returns a row if the holder now holds the lease. Writes nothing while another holder has it.
 -- Locks the row. Index: primary key.
 insert into taskledger.lease as held (name, holder, alive_until, term, detail)
 select case when $1::text = '' then 'broker' else 'broker/' || $1::text end, $2::text,

@@ -2,8 +2,8 @@
 -- $1 holder, $2 milliseconds until it expires, $3 the holder's public key (hex), $4 the server process of the
 -- connection that the holder keeps open (0: none), as in relay_take.sql, $5 a holder whose lease counts as expired,
 -- empty for none, $6 the run of the server in which no copy of the database works: server_run(), $7 how many
--- microseconds the holder lets events gather. Returns a row if the holder now has the lease: its epoch, one more than
--- the previous holder's; for how many milliseconds the lease of $5 would still last; session_incarnation(), or ''; and
+-- microseconds the holder lets events gather. Returns a row if the holder now holds the lease: its epoch, the previous
+-- holder's plus 1; for how many milliseconds the lease of $5 would still last; session_incarnation(), or ''; and
 -- whether a run of the archive has begun.
 -- Writes nothing while another holder is alive, or in another run.
 -- Locks the row. Index: primary key.

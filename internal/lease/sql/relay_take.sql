@@ -5,7 +5,7 @@
 -- process of the connection that the holder keeps open, as its client reports it, 0 for none; behind a pooler it is not
 -- the process that executes this statement. $5 a holder whose lease counts as expired, empty for none. $6 the cause of
 -- the note, empty for none.
--- Returns a row if the holder now has the lease: since when, in microseconds since 1970, no other holder has had it.
+-- Returns a row if the holder now holds the lease: since when, in microseconds since 1970, no other holder has had it.
 -- Writes nothing while another holder is alive.
 -- Locks the row. Index: primary key.
 insert into taskledger.lease as held (name, holder, since, alive_until, term, backend, detail)

@@ -1,6 +1,6 @@
 -- Takes or extends the lease of a service, unless another holder is alive.
 -- $1 name of the service, $2 holder, $3 milliseconds until it expires.
--- Returns a row if the holder now has the lease. Writes nothing while another holder is alive.
+-- Returns a row if the holder now holds the lease. Writes nothing while another holder is alive.
 -- Locks the row. Index: primary key.
 insert into taskledger.lease as held (name, holder, alive_until, term)
 select $1::text, $2::text, clock_timestamp() + $3::bigint * interval '1 millisecond',

@@ -1,4 +1,4 @@
--- Removes events from the list of those that cannot be published, and records that they must never be published.
+-- Removes events from the list of events that cannot be published, and records that they must never be published.
 -- $1 positions (array literal). Returns the positions that were in the list. Locks the rows. Index: primary key.
 update taskledger.parked p
    set discarded = true

@@ -1,5 +1,5 @@
 -- Counts the schedules, and lists the most overdue ones. Returns a row for each listed schedule, or a single row.
--- Each row has the names of the schedules that have been paused longest, too: a JSON array.
+-- Each row contains the names of the schedules that have been paused longest, too: a JSON array.
 -- $1 maximum number of listed schedules, and of these names.
 -- Locks nothing. Reads the whole small table, without the args of its rows.
 with due as materialized (

@@ -1,5 +1,5 @@
 -- For each of these events, selects the newest delivery of the previous event of its task, with the number of the
--- event in the list. It considers events of the wanted types with a delivery. An event has no delivery if it was not
+-- event in the list. It considers events of the wanted types with a delivery. An event is not delivered if it was not
 -- wanted when the subscriber passed it, or if the subscriber was moved past it. The search ends after 100 events, to
 -- bound the cost. $1 kind of the deliveries; $2 kinds, $3 biz_ids and $4 versions of the events, $5 wanted types,
 -- empty: all (array literals). Locks nothing. Index: primary key of event, from each event back to the previous one,

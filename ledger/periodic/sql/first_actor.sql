@@ -1,4 +1,4 @@
--- Reads the actor of the first event of a task: a later run may have another one.
+-- Reads the actor of the first event of a task: a later run's actor may differ.
 -- $1 kind, $2 biz_id. Returns one row, or none if the task does not exist. Locks nothing. Index: primary key.
 select coalesce(e.actor, '')
   from taskledger.event e
