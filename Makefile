@@ -55,6 +55,10 @@ many-kinds: ## One worker with 10,000 kinds: start, memory, idle CPU time, stop
 large-console: ## The time of each page of the console beside 5,000,000 tasks
 	go test ./internal/console -run TestPagesOfALargeLedger -v -timeout 20m -console-tasks 5000000
 
+.PHONY: large-archive
+large-archive: ## The archive of 10,000,000 tasks: memory, rates, bytes a task, look-ups; needs 15 GB in TMPDIR
+	go test ./internal/archiver -run TestLargeArchive -v -timeout 60m -large-archive 10000000
+
 .PHONY: fresh-machine
 fresh-machine: ## Set-up on a machine without PostgreSQL, by npm and by the distribution; as root
 	go test ./internal/setup -run TestFreshMachine -v -timeout 30m -package

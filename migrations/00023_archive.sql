@@ -288,8 +288,12 @@ begin
   return query
   select k.n, a.version, b.state, b.archived_at, b.file, taskledger_internal.erased_until(k.kind, k.biz_id)
     from unnest(archived_keys.kinds, archived_keys.biz_ids) with ordinality k(kind, biz_id, n)
-    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
-     and a.rest = taskledger_internal.key_rest(k.kind, k.biz_id)
+   cross join lateral (
+     select o.version, o.batch
+       from taskledger.archived_key o
+      where o.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+        and o.rest = taskledger_internal.key_rest(k.kind, k.biz_id)
+      limit 1) a
     join taskledger.archive_batch b on b.id = a.batch
    order by k.n;
 end
@@ -322,8 +326,11 @@ begin
   -- begins.
   select array_agg(k.n) into found_numbers
     from unnest(discard_archived.kinds, discard_archived.biz_ids) with ordinality k(kind, biz_id, n)
-    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
-     and a.rest = taskledger_internal.key_rest(k.kind, k.biz_id);
+   cross join lateral (
+     select from taskledger.archived_key o
+      where o.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+        and o.rest = taskledger_internal.key_rest(k.kind, k.biz_id)
+      limit 1) a;
   if found_numbers is null then
     return;
   end if;
@@ -339,8 +346,12 @@ begin
          ('{"reason":"archived","archived_state":"' || b.state || '","archived_version":' || a.version || '}')::json
     from tx
    cross join unnest(discard_archived.kinds, discard_archived.biz_ids) with ordinality k(kind, biz_id, n)
-    join taskledger.archived_key a on a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
-     and a.rest = taskledger_internal.key_rest(k.kind, k.biz_id)
+   cross join lateral (
+     select o.version, o.batch
+       from taskledger.archived_key o
+      where o.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+        and o.rest = taskledger_internal.key_rest(k.kind, k.biz_id)
+      limit 1) a
     join taskledger.archive_batch b on b.id = a.batch
    cross join lateral (
      select e.version, e.type, e.attempt, e.shard, e.priority, e.partition, e.order_key
@@ -797,11 +808,14 @@ begin
         where t.due_at = taskledger_internal.end_of_time() and t.kind = 'taskledger.next'
           and t.biz_id = taskledger_internal.next_id(k.kind, k.biz_id)))
      and not exists ( -- a duplicate has no event between version 1 and the archived one
-       select from taskledger.archived_key a
-        where a.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
-          and (a.rest <> taskledger_internal.key_rest(k.kind, k.biz_id) or k.version <= a.version or exists (
-            select from taskledger.event e
-             where e.kind = k.kind and e.biz_id = k.biz_id and e.version between 2 and a.version)));
+       select from (
+         select o.rest, o.version
+           from taskledger.archived_key o
+          where o.hash = taskledger_internal.key_hash(k.kind, k.biz_id)
+          limit 1) a
+        where (a.rest <> taskledger_internal.key_rest(k.kind, k.biz_id) or k.version <= a.version or exists (
+          select from taskledger.event e
+           where e.kind = k.kind and e.biz_id = k.biz_id and e.version between 2 and a.version)));
   if found_kinds is null then
     return;
   end if;
@@ -1023,8 +1037,7 @@ begin
     return;
   end if;
   delete from taskledger.archived_key a
-   using taskledger.mortal_key m
-   where m.batch = due.id and a.hash = m.hash and a.batch = m.batch;
+   where a.hash = any (array(select m.hash from taskledger.mortal_key m where m.batch = due.id)) and a.batch = due.id;
   get diagnostics keys = row_count;
   delete from taskledger.mortal_key m where m.batch = due.id;
   perform taskledger_internal.record_act('archive.forget', forget_keys.actor, forget_keys.reason, json_build_object(
