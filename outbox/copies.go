@@ -27,7 +27,7 @@ type confirmation struct {
 }
 
 // confirm makes sure that no other copy works. It asks once after each start of the server, and before it uses a stream
-// that contains messages and is not the one in the mark.
+// with messages that the mark does not name.
 func (c *confirmation) confirm(ctx context.Context, s *session, installation, run string) error {
 	mine := copies.Claim{Installation: installation, Run: run, Holder: s.relay.lease.holder}
 	isUnknown := s.mark.Created != createdAt(s.info) && s.info.State.LastSeq > 0

@@ -23,7 +23,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Headers of the messages of a replay, in addition to those of package replay.
+// Headers of the messages of a replay, in addition to package replay's.
 const (
 	headerReplayCount    = "Taskledger-Replay-Count"    // 1, 2, 3… of the events
 	headerReplayPosition = "Taskledger-Replay-Position" // of the event, or of the last one

@@ -275,7 +275,7 @@ func (s *session) notePublished(page feed.Page) {
 }
 
 const (
-	// cursorEvery is the least time between two cursor rows of a session, each of which is a transaction. After a
+	// cursorEvery is the least time between two cursor rows of a session. Each row is a transaction. After a
 	// crash, the next session searches the stream for the pages of this time.
 	cursorEvery = 100 * time.Millisecond
 	// cursorShare: cursor rows take one part in cursorShare of the time, unless maxCursorEvery has passed.

@@ -25,8 +25,8 @@ import (
 
 // Subscription configures a subscriber.
 type Subscription struct {
-	// DB is the primary database, with the role subscriber; with Tables or Park also with the role relay, and with
-	// Tables with CREATE on the database. Required. Up to two of its connections are in use, and two more while Tables
+	// DB is the primary database, with the role subscriber; Tables and Park need the role relay too, and Tables
+	// need CREATE on the database. Required. Up to two of its connections are in use, and two more while Tables
 	// are rebuilt.
 	DB *pgxpool.Pool
 	// Name of the subscriber: 1 to 64 of A-Z, a-z, 0-9, _ and -. It keeps its place in the database. Required.
@@ -60,8 +60,8 @@ type Subscription struct {
 	// handled one at a time in one transaction. Park needs Handle. Default: [Stop].
 	OnFailure OnFailure
 	// Archive contains the events of archived tasks, see services.Archive: a subscriber that has not read them yet gets
-	// them in their place. Default: it goes on without them; the view taskledger.archive_gaps contains what it missed.
-	// A rebuild of Tables is refused then.
+	// them in their place. Default: it goes on without them, and the view taskledger.archive_gaps contains the missed
+	// events. A rebuild of Tables is refused then.
 	Archive feed.Archive
 	// Upcasts bring the data of old events to today's shape before Handle or Receive. Default: none.
 	Upcasts ledger.Upcasts

@@ -125,7 +125,7 @@ func removeParked(ctx context.Context, tx pgx.Tx, name string, k *ledger.Key) er
 	return pgerr.Explain("remove parked events", err)
 }
 
-// replaceParked replaces the parked events of a reader by those of its build. Discarded ones stay.
+// replaceParked replaces a reader's parked events by its build's. Discarded events stay.
 func replaceParked(ctx context.Context, tx pgx.Tx, name, build string) error {
 	retired := "retired/" + name
 	if _, err := tx.Exec(ctx, stateRetireParkedSQL, name, retired); err != nil {

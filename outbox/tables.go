@@ -112,7 +112,7 @@ func (h *handling) begin(ctx context.Context, conn *pgx.Conn) pgx.Tx {
 	return ledger.BeginOn(ctx, conn, o)
 }
 
-// apply handles events, except those that are discarded and those that wait for a parked earlier event of their task.
+// apply handles events, except discarded events and events that wait for a parked earlier event of their task.
 func (h *handling) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -241,7 +241,7 @@ func (t *tablesBuild) Clear(ctx context.Context, tx pgx.Tx) error {
 	return removeParked(ctx, tx, t.parkedAs, nil)
 }
 
-// Swap replaces the parked events of the subscriber by those of the build.
+// Swap replaces the subscriber's parked events by the build's.
 func (t *tablesBuild) Swap(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
 	return nil, replaceParked(ctx, tx, t.reader, t.parkedAs)
 }

@@ -7,9 +7,9 @@
 //
 // # Callers
 //
-// Each caller has its [Role], and may be limited to kinds. It is identified by a bearer token, a client certificate, or
-// the header of a trusted proxy. Its name is the actor of the events that its requests append. The pool's login needs
-// the role api of the database, and the roles of the calls that it serves: reader, producer, operator.
+// Each caller acts in a [Role], and may be limited to kinds. It is identified by a bearer token, a client certificate,
+// or the header of a trusted proxy. Its name is the actor of the events that its requests append. The pool's login
+// needs the role api of the database, and the roles of the calls that it serves: reader, producer, operator.
 //
 // # Waiting
 //

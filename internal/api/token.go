@@ -104,7 +104,7 @@ func CreateToken(ctx context.Context, db ledger.DB, o TokenOptions) (t Token, se
 	return insertToken(ctx, db, o, secretPrefix, time.Time{})
 }
 
-// insertToken makes a token whose secret has a prefix. With linkUntil, it is a link until then.
+// insertToken makes a token whose secret begins with a prefix. With linkUntil, it is a link until then.
 func insertToken(
 	ctx context.Context, db ledger.DB, o TokenOptions, prefix string, linkUntil time.Time,
 ) (t Token, secret string, err error) {

@@ -66,7 +66,7 @@ type past struct {
 	of     unexported.ArchivedRange // for which they were opened, without Above, Last and Limit
 	above  ledger.Position          // events up to it are passed
 	merger *merger                  // nil: the volumes are not open
-	next   *Record                  // the first one that was not passed
+	next   *Record                  // the first event that was not passed
 	logins map[int32]string
 	file   string // one of the files
 }

@@ -59,7 +59,7 @@ type Files interface {
 	Store(ctx context.Context, tasks []Task) (name string, err error)
 	// Place names the files' place for other processes. An erasure looks there, even if the run is killed.
 	Place() string
-	// CatchUp erases in the files what was erased in the ledger.
+	// CatchUp erases in the files the texts that were erased in the ledger.
 	CatchUp(ctx context.Context) error
 }
 

@@ -45,7 +45,7 @@ func (c Check) Mark() string { return string(c.level()) }
 // maxChecksAge is the age up to which checks serve the page System, and keptChecksAge the others.
 const maxChecksAge, keptChecksAge = 30 * time.Second, 2 * time.Minute
 
-// readChecks returns checks, which may be some time old, and when they were made: those that are not ok, and the
+// readChecks returns checks, which may be some time old, and when they were made: the checks that are not ok, and the
 // others. Only one request makes them at a time.
 func (h *Handler) readChecks(ctx context.Context) (bad, good []Check, at time.Time) {
 	if h.config.Checks == nil {

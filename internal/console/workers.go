@@ -19,7 +19,7 @@ import (
 var lostWorkersSQL string
 
 const (
-	// heldTasks bounds the unfinished tasks that are searched for those of lost workers.
+	// heldTasks bounds the unfinished tasks that are searched for tasks of lost workers.
 	heldTasks = 1000
 	// maxLostRows is the number of rows, by lost worker and kind, that are read.
 	maxLostRows = 2000

@@ -62,7 +62,7 @@ func isNil(v reflect.Value) bool {
 	}, v.Kind()) && v.IsNil()
 }
 
-// equalParts compares two values of one type, neither of which is nil.
+// equalParts compares two values of one type that are not nil.
 func (c *comparison) equalParts(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.Pointer, reflect.Interface:

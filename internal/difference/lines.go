@@ -106,7 +106,7 @@ func (p *printer) print(at place, v reflect.Value) {
 	}
 }
 
-// textOf returns the text of a value whose fields do not show what it is.
+// textOf returns the text of a value whose fields do not show its meaning.
 func textOf(v reflect.Value) (string, bool) {
 	switch value := v.Interface().(type) {
 	case time.Time:

@@ -56,7 +56,7 @@ func (d *Dispatcher) addRoomier(s *session) {
 	}
 }
 
-// expect records that a kind has a task that any of its sessions may take.
+// expect records that any session of a kind may take one of its tasks.
 func (d *Dispatcher) expect(q *queue) {
 	q.hasNews = true
 	d.due[q.kind] = q

@@ -38,7 +38,7 @@ type task struct {
 	index        int   // in the heap, if ready or parked
 }
 
-// isBefore reports whether a ready task is offered before another: first those that hold a permit.
+// isBefore reports whether a ready task is offered before another: first the tasks that hold a permit.
 func (t *task) isBefore(other *task) bool {
 	if t.isHolder != other.isHolder {
 		return t.isHolder

@@ -6,7 +6,7 @@
 //
 // Transactions commit out of position order, so no position is a cursor: a reader that continues after the highest
 // position it has seen skips later commits. The feed reads windows instead: the events that are visible in one
-// snapshot and not in the one before, like the tick batches of PgQ. The window between two snapshots never changes: a
+// snapshot and not in the previous one, like the tick batches of PgQ. The window between two snapshots never changes: a
 // reader that crashes and opens it again reads the same events.
 //
 // An edge of a window consists of three values, read in this order by one statement (sql/window.sql):

@@ -51,7 +51,7 @@ func projectionOf(lag projection.Lag) Projection {
 	}
 }
 
-// checkStates examines what the database contains of subscribers: the events that stop them or that they have parked.
+// checkStates examines the subscribers in the database: the events that stop them or that they have parked.
 func checkStates(ctx context.Context, c Config, r *Report) error {
 	all, err := subscribers.ReadStates(ctx, c.DB)
 	if err != nil {

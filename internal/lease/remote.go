@@ -38,8 +38,8 @@ func HoldSession(ctx context.Context, db ledger.DB, session string, holds []stri
 	return pgerr.Explain("record what a worker holds", err)
 }
 
-// RenewSession extends the lease of a session over HTTP by d, or creates it. It adds the kinds to those that the lease
-// has. worker is the id under which the session's attempts run.
+// RenewSession extends the lease of a session over HTTP by d, or creates it. It adds the kinds to the kinds that the
+// lease has. worker is the id under which the session's attempts run.
 func RenewSession(ctx context.Context, db ledger.DB, worker string, kinds []string, d time.Duration) error {
 	_, err := db.Exec(ctx, sessionRenewSQL, worker, pgarray.Of(kinds...), d.Milliseconds())
 	return pgerr.Explain("renew the lease of a session", err)

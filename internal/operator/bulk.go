@@ -99,7 +99,7 @@ func (o *Operator) CancelDeadTask(ctx context.Context, k ledger.Key, audit Audit
 	return o.cancelDead(ctx, match{key: k, version: t.Version}, audit)
 }
 
-// begin begins a transaction that does not wait long for another one that changes the same task.
+// begin begins a transaction that does not wait long for another transaction that changes the same task.
 const begin = "begin isolation level read committed; set local lock_timeout to '200ms'"
 
 // cancelDead releases and cancels a dead task that is still at its version. It fails with the SQLSTATE

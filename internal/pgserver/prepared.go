@@ -20,7 +20,7 @@ const preparedFor = 7 * 24 * time.Hour
 // StartPrepared starts a temporary server with the data that prepare leaves on a server of [Start]. The first call on a
 // machine runs prepare and keeps the data in the user's cache directory; later calls copy them, without initdb and
 // prepare. The data are found by name, PostgreSQL's version and the server's user, so name must change whenever prepare
-// does. All copies have the same password and system identifier. The server passed to prepare lacks Settings and Clock.
+// does. All copies share the password and the system identifier. The server passed to prepare lacks Settings and Clock.
 // If a cache directory neither exists nor can be created, each call runs prepare.
 //
 // The caller must close the server. StartPrepared returns the errors of [Start] and of prepare.

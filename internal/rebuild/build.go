@@ -62,7 +62,7 @@ type Target interface {
 	Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
 	// Make makes the new tables, in a schema that does not exist.
 	Make(ctx context.Context, tx pgx.Tx) error
-	// Clear removes what an earlier build stored outside its schema.
+	// Clear removes the rows of an earlier build outside its schema.
 	Clear(ctx context.Context, tx pgx.Tx) error
 	// Swap is called in the transaction that moves the new tables to the place of the old ones. It returns the mark of
 	// the reader's cursor.

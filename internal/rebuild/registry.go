@@ -135,7 +135,7 @@ func Invalidate(ctx context.Context, db ledger.DB, reader string) error {
 	return pgerr.Explain("invalidate the tables of "+reader, err)
 }
 
-// InvalidateAll makes the tables of all readers invalid, except those of the built-in projection. They are rebuilt.
+// InvalidateAll makes the tables of all readers invalid, except the built-in projection's. They are rebuilt.
 func InvalidateAll(ctx context.Context, db ledger.DB) error {
 	_, err := db.Exec(ctx, invalidateAllSQL)
 	return pgerr.Explain("invalidate tables", err)

@@ -17,7 +17,7 @@ import (
 const (
 	// Header marks a message as replayed. Its value is the same in all messages of one replay.
 	Header = "Taskledger-Replay"
-	// HeaderEnd marks the message after the last event, which has an empty body. Its value is the number of
+	// HeaderEnd marks the message after the last event, with an empty body. Its value is the number of
 	// events.
 	HeaderEnd = "Taskledger-Replay-End"
 )

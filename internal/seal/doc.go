@@ -16,7 +16,7 @@
 //
 // # The record of an event
 //
-// The record is UTF-8 text of 16 lines, each of which ends with a newline (0x0A). A line is a name, a space and a
+// The record is UTF-8 text of 16 lines. Each line ends with a newline (0x0A). A line is a name, a space and a
 // value; a text is preceded by its length in bytes, in decimal, and a space; null is "-".
 //
 //	taskledger event v1

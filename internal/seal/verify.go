@@ -223,7 +223,7 @@ type verifier struct {
 	report Report
 }
 
-// readPlace reads the sealer's place, whose transaction IDs must have a meaning in this database.
+// readPlace reads the sealer's place, whose transaction IDs must belong to this database.
 func (v *verifier) readPlace(ctx context.Context) error {
 	var isLocal, isWrittenHere bool
 	var passed ledger.Position

@@ -6,7 +6,7 @@
 //
 // # One sealer
 //
-// Any number of processes may run the service. The holder of a lease works, and the others stand by; another one
+// Any number of processes may run the service. The holder of a lease works, and the others stand by; another process
 // takes over within 5 s after a kill, at once after a shutdown. Two sealers at a time are harmless: each event is
 // sealed once, see package seal.
 //
