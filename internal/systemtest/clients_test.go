@@ -21,8 +21,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/internal/conformance"
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -37,7 +41,8 @@ type clientsServer struct {
 func startForClients(t *testing.T) clientsServer {
 	t.Helper()
 	binary := buildCommand(t)
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "operator")
+	archiveOrder(t, pool)
 	owner := ledgertest.URLAs(t, pool.Config().ConnString(), ledgertest.Owner)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,6 +83,21 @@ func startForClients(t *testing.T) clientsServer {
 	program := ledgertest.URLAs(t, pool.Config().ConnString(), ledgertest.App)
 	return clientsServer{t: t, database: program, env: append(os.Environ(), "DATABASE_URL="+program,
 		"TASKLEDGER_URL=http://"+address, "TASKLEDGER_TOKEN="+strings.TrimSpace(string(secret)))}
+}
+
+// archiveOrder archives the task archived.order/A-1, which the packages' tests enqueue again.
+func archiveOrder(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	key := ledgertest.Key(t, "archived.order/A-1")
+	ledgertest.Enqueue(t, pool, key, `{"cents":500}`)
+	ledgertest.Append(t, pool, key, ledger.EventStarted, ledger.EventSucceeded)
+	b := servicetest.NewDatabaseOn(t, pool)
+	b.Project()
+	ledgertest.ExecAsOwner(t, pool, `
+		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
+	if r, err := archiver.Run(t.Context(), b.As("archiver"), archiver.Options{}); err != nil || r.Tasks != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
 }
 
 // run runs a command in a directory until it ends.

@@ -69,7 +69,7 @@ export class Client {
       const a = await this.api.repeat<Record<string, unknown>>("/v1/tasks", { body, headers: carrier(), signal });
       return {
         isNew: Boolean(a.new), state: String(a.state), version: Number(a.version), sameArgs: Boolean(a.same_args),
-        position: Number(a.position),
+        position: Number(a.position), archived: Boolean(a.archived),
       };
     } catch (error) {
       if (error === signal.reason) throw new NoAnswer(`${kind}/${bizId} may not be enqueued: no answer in ${timeout} s`);

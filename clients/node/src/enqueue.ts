@@ -23,6 +23,8 @@ export interface EnqueueOptions {
   priority?: number | undefined;
   /** What happens if the task exists. Default: same, which throws OtherArgs if its args differ. */
   ifExists?: "same" | "ignore" | "replace" | "rerun" | undefined;
+  /** Whether an archived task is answered at once, as an existing one. Default: a new task is, and does not run. */
+  checkArchive?: boolean | undefined;
   tags?: string[] | undefined;
   /** The task's own retry policy, such as {ladder: [60, 300]}. */
   retry?: object | undefined;
@@ -38,7 +40,10 @@ export interface Enqueued {
   state: string;
   version: number;
   sameArgs: boolean;
+  /** Of the event with the args; 0 of an archived task. */
   position: number;
+  /** Whether the task was archived: only with checkArchive. Its args are not compared. */
+  archived: boolean;
 }
 
 /** The task exists with other args. Nothing was written: choose another biz_id, or ifExists. */
@@ -48,7 +53,7 @@ export class OtherArgs extends Error {
 
 const casts: Record<string, string> = {
   runAt: "timestamptz", startBy: "timestamptz", finishBy: "timestamptz", runIn: "interval", priority: "integer",
-  dataVersion: "integer", shard: "integer", ifExists: "text", tags: "", retry: "", after: "json", otherwise: "",
+  dataVersion: "integer", shard: "integer", ifExists: "text", checkArchive: "boolean", tags: "", retry: "", after: "json", otherwise: "",
   actor: "text",
 };
 
@@ -118,6 +123,7 @@ export async function enqueueBy(
   const task: Enqueued = {
     isNew: Boolean(row.is_new), state: String(row.state), version: Number(row.version),
     sameArgs: Boolean(row.same_args), position: Number(row.position),
+    archived: row.position === null,
   };
   if (!task.sameArgs && o.ifExists !== "ignore") {
     throw new OtherArgs(`${kind}/${bizId} exists with other args, and is ${task.state}`);

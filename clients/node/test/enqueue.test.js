@@ -9,7 +9,7 @@ import { enqueueWith } from "taskledger/drizzle";
 import { enqueue as knexEnqueue } from "taskledger/knex";
 import { enqueue } from "taskledger/pg";
 import { enqueue as prismaEnqueue } from "taskledger/prisma";
-import { data, history, newKind, pool } from "./base.js";
+import { client, data, history, newKind, pool } from "./base.js";
 import { prisma } from "./prisma.js";
 
 const knex = knexOf({ client: "pg", connection: process.env.DATABASE_URL });
@@ -33,6 +33,10 @@ async function transaction(work, isolated = "") {
   }
 }
 
+/** A task that was archived before the tests. */
+const archived = ["archived.order", "A-1", { cents: 1 }, { checkArchive: true }];
+const wasArchived = { isNew: false, state: "succeeded", version: 3, sameArgs: true, position: 0, archived: true };
+
 const args = { cents: 500, text: "ä?$1%s" };
 const drivers = {
   pg: [transaction, enqueue],
@@ -44,7 +48,9 @@ for (const [name, [begin, enqueueIn]] of Object.entries(drivers)) {
   test(`${name}: the task exists if and only if the transaction commits`, async () => {
     const kind = newKind();
     const task = await begin((tx) => enqueueIn(tx, kind, "A-1", args, { runIn: 60.5 }));
-    assert.deepEqual([task.isNew, task.state, task.version, task.sameArgs], [true, "scheduled", 1, true]);
+    assert.deepEqual([task.isNew, task.state, task.version, task.sameArgs, task.archived],
+      [true, "scheduled", 1, true, false]);
+    assert.deepEqual(await begin((tx) => enqueueIn(tx, ...archived)), wasArchived);
     await assert.rejects(begin(async (tx) => {
       await enqueueIn(tx, kind, "rolled back");
       throw new RangeError("no");
@@ -58,6 +64,10 @@ for (const [name, [begin, enqueueIn]] of Object.entries(drivers)) {
     assert.equal(ignored.sameArgs, false);
   });
 }
+
+test("an archived task over HTTP", async () => {
+  assert.deepEqual(await client.enqueue(...archived), wasArchived);
+});
 
 test("options", async () => {
   const kind = newKind();

@@ -11,7 +11,7 @@ interface Mail {
 export async function produce(db: pg.PoolClient): Promise<Enqueued> {
   // @ts-expect-error: there is no such option
   await enqueue(db, "mail.send", "A-1", { to: "ada" }, { runin: 5 });
-  return enqueue(db, "mail.send", "A-1", { to: "ada" }, { runIn: 5, ifExists: "replace" });
+  return enqueue(db, "mail.send", "A-1", { to: "ada" }, { runIn: 5, ifExists: "replace", checkArchive: true });
 }
 
 export const over = new Worker({ url: "http://127.0.0.1:8080" }).handle<Mail>("mail.send", async (job: Job<Mail>) => {

@@ -116,6 +116,15 @@ class TestEnqueue(Case):
         asyncio.run(enqueue())
         self.assert_atomic("A-1")
 
+    def test_archived(self) -> None:
+        """A task that was archived before the tests is returned as an existing one."""
+        want = taskledger.Enqueued(False, "succeeded", 3, True, 0, True)
+        key = "archived.order", "A-1", {"cents": 1}
+        with psycopg.connect(DATABASE) as connection:
+            self.assertEqual(taskledger.psycopg.enqueue(connection, *key, check_archive=True), want)
+            self.assertFalse(taskledger.psycopg.enqueue(connection, self.kind, "new", check_archive=True).archived)
+        self.assertEqual(self.client.enqueue(*key, check_archive=True), want)
+
     def test_options(self) -> None:
         due = datetime.now(timezone.utc) + timedelta(hours=1)
         with psycopg.connect(DATABASE) as connection:

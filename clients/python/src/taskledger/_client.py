@@ -86,7 +86,8 @@ class Client:
             raise
         except Ended as ended:
             raise TimeoutError(f"{kind}/{biz_id} may not be enqueued: {ended.__cause__}") from ended.__cause__
-        return Enqueued(answer["new"], answer["state"], answer["version"], answer["same_args"], answer["position"])
+        return Enqueued(answer["new"], answer["state"], answer["version"], answer["same_args"], answer["position"],
+                        answer.get("archived", False))
 
     def wait(self, kind: str, biz_id: str, timeout: float | None = None) -> Any:
         """Wait until the task has finished, and return its result.

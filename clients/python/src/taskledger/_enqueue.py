@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     otherwise: Literal["cancel", "run", "wait"] | None  # what happens if one of after fails
     priority: int | None  # 1 urgent, 2 high, 3 normal, 4 low
     if_exists: Literal["same", "ignore", "replace", "rerun"] | None
+    check_archive: bool | None  # answer an archived task at once; default: a new task is returned, and does not run
     tags: Sequence[str] | None
     retry: dict[str, Any] | None  # the task's own retry policy, such as {"ladder": [60, 300]}
     data_version: int | None
@@ -42,7 +43,8 @@ class Enqueued:
     state: str
     version: int
     same_args: bool
-    position: int
+    position: int  # of the event with the args; 0 of an archived task
+    archived: bool  # only with check_archive; its args are not compared
 
 
 class OtherArgs(Exception):
@@ -100,7 +102,7 @@ def body(kind: str, biz_id: str, args: Any, options: Options) -> dict[str, Any]:
 
 _CASTS = {"args": "json", "meta": "json", "after": "json", "run_at": "timestamptz", "start_by": "timestamptz",
           "finish_by": "timestamptz", "run_in": "interval", "shard": "integer", "data_version": "integer",
-          "priority": "integer"}
+          "priority": "integer", "check_archive": "boolean"}
 
 
 def call(function: str, columns: str, arguments: dict[str, tuple[Any, str]]) -> tuple[str, list[str]]:
@@ -131,7 +133,8 @@ def statement(kind: str, biz_id: str, args: Any, options: Options) -> tuple[str,
 
 def enqueued(row: Sequence[Any], key: Key, options: Options) -> Enqueued:
     """Return the answer of taskledger.enqueue, or raise OtherArgs."""
-    task = Enqueued(*row)
+    is_new, state, version, same_args, position = row
+    task = Enqueued(is_new, state, version, same_args, position or 0, position is None)
     if not task.same_args and options.get("if_exists") != "ignore":
         raise OtherArgs(f"{key[0]}/{key[1]} exists with other args, and is {task.state}")
     return task
