@@ -21,7 +21,9 @@ func addArchiveFlag(cmd *cobra.Command, place *string) {
 }
 
 // archive returns the archived tasks and events, which are looked for at a place first unless it is "".
-func (a *app) archive(place string) archive.Source { return archive.Source{Place: place, Open: a.openArchive} }
+func (a *app) archive(place string) archive.Source {
+	return archive.Source{Place: place, Open: a.openArchive}
+}
 
 // archivedTask is a task that is read from an archive.
 type archivedTask struct {

@@ -173,7 +173,7 @@ var definitions = []Definition{
 		Cure:    "start the member's NATS server, or its process of serve --peers; if it is running, read its log",
 	},
 	{
-		Name: ConsumerLate,
+		Name:    ConsumerLate,
 		Meaning: "A durable consumer has fallen behind the oldest message of the stream: it may have missed events.",
 		Cure: "start its program, or: nats consumer rm LEDGER NAME; programs that must miss nothing read the " +
 			"ledger: docs/subscribers.md",
