@@ -38,7 +38,7 @@ A run waits for transactions that are older than itself, because they may have r
 the feed hold tasks that they have not read: subscribers and the relay for at most --hold longer.
 
 With --keep and --keep-keys, the command archives nothing: it sets how long serve --archive-after keeps the tasks of a
-kind, and how long the keys of those that are archived from now on stay known. A forgotten key runs again.`,
+kind, and how long the keys of tasks archived from now on stay known. A forgotten key runs again.`,
 		Example: "  taskledger archive --older-than 90d --to /mnt/archive --reason 'retention policy 7'\n" +
 			"  taskledger archive --kind invoice.issue --keep 3650d",
 		Args: exactArgs(0),
@@ -55,7 +55,7 @@ kind, and how long the keys of those that are archived from now on stay known. A
 		},
 	}
 	addDuration(cmd.Flags(), &f.olderThan, "older-than", "how long ago a task must have ended")
-	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of tasks (default: all but those of taskledger itself)")
+	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of tasks (default: all but taskledger's own)")
 	cmd.Flags().StringVar(&f.to, "to", "", "where the events are kept: an archive, or none")
 	addDuration(cmd.Flags(), &f.hold, "hold",
 		"how much longer a task stays that a subscriber or the relay has not read (default: 7d)")

@@ -82,7 +82,7 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 	addPriorityFlag(cmd, &f.priority,
 		"priority among the waiting tasks of its kind: 1 urgent, 2 high, 3 normal, 4 low (default: normal)")
 	cmd.Flags().StringVar(&f.partition, "partition", "",
-		"`TENANT` or other group: those of a kind take turns, see docs/overload.md (default: none)")
+		"`TENANT` or other group: the groups of a kind take turns, see docs/overload.md (default: none)")
 	cmd.Flags().StringVar(&f.orderKey, "order-key", "",
 		"let it wait for its turn in the line of this `KEY`, such as customer/17 (default: it waits for no other task)")
 	cmd.Flags().BoolVar(&f.passIfDead, "pass-if-dead", false, "let the next task in line begin if this one is dead")

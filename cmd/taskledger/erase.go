@@ -22,7 +22,7 @@ func newEraseCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "erase [KIND BIZ_ID]",
 		Short: "Remove the data, meta and actor of a task's events for good",
-		Long: `Remove data, meta and actor of all events of a task, and what was copied from them: in the tables, in
+		Long: `Remove data, meta and actor of all events of a task, and all copies of them: in the tables, in
 deliveries of webhooks and alarms about it, in the stream and in archives. Its key, states and times stay, and so does
 the proof of the seal. An unfinished task is cancelled first. The act is recorded.
 

@@ -48,7 +48,7 @@ of a time are found by their positions. It needs the role reader.`,
 			})
 		},
 	}
-	cmd.Flags().Var(&f.from, "from", "first event (default: the one after the last export)")
+	cmd.Flags().Var(&f.from, "from", "first event (default: the next after the last export)")
 	cmd.Flags().Var(&f.to, "to", "last event (default: the newest)")
 	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "only this `kind`; may be repeated (default: all)")
 	cmd.Flags().DurationVar(&f.wait, "wait", time.Minute, "how long to wait for open transactions")

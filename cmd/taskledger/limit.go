@@ -354,7 +354,7 @@ func newLimitCommand(a *app) *cobra.Command {
 		Short: "Limit how many tasks may run, start or wait, and set shares of partitions",
 		Long: `Limit how many tasks may run at a time, with --concurrency, and how many may start in a period, with
 --rate, over all workers. NAME is a kind, or a name of your choice with the kinds that share the limit in
---kinds. With --per, each partition or order key has a count of its own. Flags that are not given stay as
+--kinds. With --per, each partition or order key is counted separately. Flags that are not given stay as
 they are. A lower limit than before takes effect when enough tasks have ended. See docs/limits.md.
 
 Limit how many tasks of a kind may wait, for all producers. Above the limit the policy decides:
@@ -467,7 +467,7 @@ docs/overload.md.`,
 	cmd.Flags().StringSliceVar(&starts.kinds, "kinds", nil,
 		"kinds that share the limit, KIND:WEIGHT if a start counts as several of the rate (default NAME)")
 	cmd.Flags().StringVar(&starts.per, "per", "",
-		"partition or order-key: each has a count of its own; none: one count")
+		"partition or order-key: each is counted separately; none: one count")
 	cmd.Flags().StringVar(&weight.partition, "partition", "", "the partition whose weight to set")
 	cmd.Flags().StringVar(&weight.weight, "weight", "", fmt.Sprintf("the partition's share, %v to %v; none: 1",
 		ledger.MinPartitionWeight, ledger.MaxPartitionWeight))

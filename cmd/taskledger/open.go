@@ -43,7 +43,7 @@ func newOpenCommand(a *app) *cobra.Command {
 link is its fragment, which browsers send to no server: it is in no log. The database stores only its
 SHA-256.
 
-The session has the role of --role, and the kinds of --kind. It ends after 12 hours (--expires-in), or
+The session gets the role of --role, and the kinds of --kind. It ends after 12 hours (--expires-in), or
 with taskledger delete token. Its --name is the actor of its changes.`,
 		Example: "  taskledger open\n  taskledger open --url https://tasks.example.com/ --role viewer",
 		Args:    exactArgs(0),

@@ -311,7 +311,7 @@ func (w *sealWatch) readState() (text []byte, since time.Time, err error) {
 	line, rest, _ := strings.Cut(string(text), "\n")
 	if since, err = time.Parse(time.RFC3339, line); err != nil || rest == "" {
 		return nil, since, usagef("%s is not a file of verify seal", w.flags.state).
-			hinted("name the file of the last call, or one that does not exist")
+			hinted("name the file of the last call, or a new file")
 	}
 	return []byte(rest), since, nil
 }

@@ -33,7 +33,7 @@ func newTopCommand(a *app) *cobra.Command {
 		Use:   "top",
 		Short: "Watch kinds, workers and lag on the terminal",
 		Long: `Watch kinds by their trouble, workers with their slots, and how far relay, projector and subscribers are
-behind. The rates are those of the last one to two minutes. The key q quits.
+behind. The rates are of the last one to two minutes. The key q quits.
 
 Without a terminal, or with -o json, it writes one line at each interval until it is interrupted.`,
 		Example: "  taskledger top\n  taskledger top --every 10s >> load.log",

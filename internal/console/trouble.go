@@ -264,7 +264,7 @@ func (h *Handler) growingTrouble(ctx context.Context, v *view, k *kindNow) (trou
 		}
 	}
 	return trouble{Level: warning, Text: text, Kind: unpaused(k),
-		Cure: "Start more workers of the kind, or give it more slots; pause or cancel what is less urgent.",
+		Cure: "Start more workers of the kind, or give it more slots; pause or cancel less urgent tasks.",
 		Links: []choice{{Query: v.Base + "tasks?" + string(query(filter...)), Text: "Show waiting tasks"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"},
 			{Query: v.Base + "workers", Text: "Show workers"}}}, nil

@@ -35,7 +35,7 @@ func FenceKey(ctx context.Context, db ledger.DB) ([]byte, error) {
 // HoldSession records for d which attempts a process of a worker over HTTP holds. holds are their numbers.
 func HoldSession(ctx context.Context, db ledger.DB, session string, holds []string, d time.Duration) error {
 	_, err := db.Exec(ctx, sessionHoldSQL, session, pgarray.Of(holds...), d.Milliseconds())
-	return pgerr.Explain("record what a worker holds", err)
+	return pgerr.Explain("record the attempts that a worker holds", err)
 }
 
 // RenewSession extends the lease of a session over HTTP by d, or creates it. It adds the kinds to the kinds that the
@@ -49,5 +49,5 @@ func RenewSession(ctx context.Context, db ledger.DB, worker string, kinds []stri
 func SessionHolds(ctx context.Context, db ledger.DB, session, hold string) (time.Duration, error) {
 	var ms int64
 	_, err := pgquery.Row(ctx, db, sessionHoldsSQL, []any{session, hold}, &ms)
-	return time.Duration(ms) * time.Millisecond, pgerr.Explain("read what a worker holds", err)
+	return time.Duration(ms) * time.Millisecond, pgerr.Explain("read the attempts that a worker holds", err)
 }
