@@ -93,10 +93,7 @@ func Export(ctx context.Context, db *pgxpool.Pool, s Store, o *ExportOptions) (M
 	if err != nil {
 		return Manifest{}, err
 	}
-	if err := errors.Join(e.write(ctx, w), w.Cut(ctx)); err != nil {
-		return Manifest{}, err
-	}
-	c, err := WriteTiles(ctx, db, s)
+	c, err := e.writeAll(ctx, w)
 	if err != nil {
 		return Manifest{}, err
 	}
@@ -234,6 +231,23 @@ type page struct {
 	err     error
 }
 
+// writeAll writes the events and the tiles at once, and then the tiles of events that were sealed meanwhile.
+func (e *export) writeAll(ctx context.Context, w *Writer) (c *seal.Checkpoint, err error) {
+	err = loop.Together(ctx, func(ctx context.Context) error {
+		return errors.Join(e.write(ctx, w), w.Cut(ctx))
+	}, func(ctx context.Context) (err error) {
+		c, err = WriteTiles(ctx, e.db, e.store)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		return WriteTiles(ctx, e.db, e.store)
+	}
+	return writeTilesAfter(ctx, e.db, e.store, *c)
+}
+
 // write reads the pages in two goroutines, events and their leaves, and writes them in this one.
 func (e *export) write(ctx context.Context, w *Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -337,12 +351,17 @@ func ReadLogins(ctx context.Context, db ledger.DB, ids []int32) ([]Login, error)
 //
 // Errors: [seal.ErrInconsistent] if the archive contains the tiles of another tree.
 func WriteTiles(ctx context.Context, db ledger.DB, s Store) (*seal.Checkpoint, error) {
-	c, err := seal.Newest(ctx, db)
-	if err != nil || c.Size == 0 {
-		return nil, err
-	}
 	before, err := tilesOf(ctx, s)
 	if err != nil {
+		return nil, err
+	}
+	return writeTilesAfter(ctx, db, s, before)
+}
+
+// writeTilesAfter is WriteTiles for an archive that contains the tiles of a checkpoint.
+func writeTilesAfter(ctx context.Context, db ledger.DB, s Store, before seal.Checkpoint) (*seal.Checkpoint, error) {
+	c, err := seal.Newest(ctx, db)
+	if err != nil || c.Size == 0 {
 		return nil, err
 	}
 	if before.Size > c.Size {

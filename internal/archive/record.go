@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/taskledger/taskledger/internal/seal"
@@ -122,14 +123,122 @@ var errLine = errors.New("a line is not in the form in which records are written
 
 // parseLine returns the record of a line. Any text that appendLine would not write is an error: a reader could
 // take it for another event.
-func parseLine(line []byte) (r Record, err error) {
-	if err := json.Unmarshal(line, &r); err != nil {
-		return Record{}, fmt.Errorf("%w: %w", errLine, err)
+func parseLine(line []byte) (Record, error) {
+	r, ok := (&lineParser{rest: line}).record()
+	if !ok || !utf8.Valid(line) {
+		return Record{}, errLine
 	}
-	if !bytes.Equal(bytes.TrimSuffix(appendLine(nil, &r), []byte{'\n'}), line) {
+	written := appendLine(make([]byte, 0, len(line)+1), &r)
+	if !bytes.Equal(written[:len(written)-1], line) {
 		return Record{}, errLine
 	}
 	return r, nil
+}
+
+// lineParser parses the text that appendLine writes, several times as fast as package json. It accepts other texts,
+// which parseLine refuses.
+type lineParser struct {
+	rest   []byte
+	failed bool
+}
+
+// record parses a line.
+func (p *lineParser) record() (r Record, ok bool) {
+	r.Position = ledger.Position(p.number(`{"position":`, 64))
+	r.Kind = ledger.Kind(p.text(`,"kind":`))
+	r.BizID = ledger.BizID(p.text(`,"biz_id":`))
+	r.Version = ledger.Version(p.number(`,"version":`, 32))
+	if !p.isNull(`,"run":`) {
+		run := int32(p.number("", 32))
+		r.Run = &run
+	}
+	r.Attempt = ledger.Attempt(p.number(`,"attempt":`, 32))
+	r.Type = p.text(`,"type":`)
+	at, err := time.Parse(time.RFC3339Nano, p.text(`,"recorded_at":`))
+	r.RecordedAt = at.UTC()
+	r.LoginID = int32(p.number(`,"login_id":`, 32))
+	r.Shard = int16(p.number(`,"shard":`, 16))
+	r.DataVersion = int16(p.number(`,"data_version":`, 16))
+	r.Priority = int16(p.number(`,"priority":`, 16))
+	r.OrderKey, r.Partition = p.optional(`,"order_key":`), p.optional(`,"partition":`)
+	r.Data, r.Meta, r.Actor = p.optional(`,"data":`), p.optional(`,"meta":`), p.optional(`,"actor":`)
+	r.XID = p.number(`,"xid":`, 64)
+	if !p.isNull(`,"leaf":`) {
+		leaf := p.number("", 64)
+		r.Leaf = &leaf
+	}
+	if !p.isNull(`,"salt":`) {
+		var saltErr error
+		r.Salt, saltErr = base64.StdEncoding.DecodeString(p.text(""))
+		err = errors.Join(err, saltErr)
+	}
+	return r, err == nil && !p.failed && string(p.rest) == "}"
+}
+
+// skip passes over a text that must be next.
+func (p *lineParser) skip(text string) {
+	if len(p.rest) < len(text) || string(p.rest[:len(text)]) != text {
+		p.failed = true
+		return
+	}
+	p.rest = p.rest[len(text):]
+}
+
+// isNull passes over a name, and over null if it follows.
+func (p *lineParser) isNull(name string) bool {
+	p.skip(name)
+	rest, isNull := bytes.CutPrefix(p.rest, []byte("null"))
+	p.rest = rest
+	return isNull
+}
+
+// number parses a name and an integer of so many bits.
+func (p *lineParser) number(name string, bits int) int64 {
+	p.skip(name)
+	end := bytes.IndexAny(p.rest, ",}")
+	if p.failed || end < 0 {
+		p.failed = true
+		return 0
+	}
+	n, err := strconv.ParseInt(string(p.rest[:end]), 10, bits)
+	p.rest, p.failed = p.rest[end:], err != nil
+	return n
+}
+
+// optional parses a name, and null or a string.
+func (p *lineParser) optional(name string) *string {
+	if p.isNull(name) {
+		return nil
+	}
+	text := p.text("")
+	return &text
+}
+
+// text parses a name and a string.
+func (p *lineParser) text(name string) (text string) {
+	p.skip(name)
+	p.skip(`"`)
+	end := bytes.IndexByte(p.rest, '"')
+	if p.failed || end < 0 {
+		p.failed = true
+		return ""
+	}
+	if escape := bytes.IndexByte(p.rest[:end], '\\'); escape < 0 {
+		text, p.rest = string(p.rest[:end]), p.rest[end+1:]
+		return text
+	}
+	for end = 0; end < len(p.rest) && p.rest[end] != '"'; end++ {
+		if p.rest[end] == '\\' {
+			end++
+		}
+	}
+	if end >= len(p.rest) {
+		p.failed = true
+		return ""
+	}
+	quoted := append(append([]byte{'"'}, p.rest[:end]...), '"')
+	p.rest, p.failed = p.rest[end+1:], json.Unmarshal(quoted, &text) != nil
+	return text
 }
 
 // marshalFile returns the content of a file of JSON.
