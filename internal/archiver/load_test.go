@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -15,22 +17,43 @@ import (
 )
 
 // BenchmarkLoad enqueues and finishes tasks in groups, next to an archiver of serve that removes older ones, and alone,
-// in turns. Under a held snapshot the archiver waits, and there is nothing to measure.
+// in turns; then again, while a snapshot is held that was taken after the archiver has begun.
 //
 //	go test ./internal/archiver -run '^$' -bench Load -benchtime 1x
 func BenchmarkLoad(b *testing.B) {
 	f := &fixture{servicetest.NewDatabase(b)}
 	owner := ledgertest.As(b, f.DB, ledgertest.Owner)
-	for d := range 10 {
+	for d := range 20 {
 		past := time.Now().Add(-time.Duration(100-d) * 24 * time.Hour)
 		if _, err := owner.Exec(b.Context(), day, past, 20_000, d); err != nil {
 			b.Fatal(err)
 		}
 	}
 	f.project()
+	for _, isHeld := range []bool{false, true} {
+		b.Run(fmt.Sprintf("held=%t", isHeld), func(b *testing.B) { benchmarkLoad(b, f.In(b), isHeld) })
+	}
+}
+
+func benchmarkLoad(b *testing.B, f *servicetest.Bundle, isHeld bool) {
+	hold := func() (release func()) {
+		if !isHeld {
+			return func() {}
+		}
+		tx, err := f.DB.BeginTx(b.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		if err == nil {
+			_, err = tx.Exec(b.Context(), "select 1")
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		return func() { _ = tx.Rollback(b.Context()) }
+	}
 	var ratios []float64
 	for round := range 6 {
-		alone := load(b, f, fmt.Sprintf("a%d", round))
+		release := hold()
+		alone := load(b, f, fmt.Sprintf("a%t%d", isHeld, round))
+		release()
 		ctx, cancel := context.WithCancel(b.Context())
 		var began sync.WaitGroup
 		began.Add(1)
@@ -44,7 +67,9 @@ func BenchmarkLoad(b *testing.B) {
 			ended <- r.Tasks
 		}()
 		began.Wait()
-		beside := load(b, f, fmt.Sprintf("b%d", round))
+		release = hold()
+		beside := load(b, f, fmt.Sprintf("b%t%d", isHeld, round))
+		release()
 		cancel()
 		b.Logf("round %d: %.0f tasks/s alone, %.0f next to the archiver, which removed %d", round, alone, beside,
 			<-ended)
@@ -55,7 +80,7 @@ func BenchmarkLoad(b *testing.B) {
 }
 
 // load enqueues and finishes 20,000 tasks, and returns how many in a second.
-func load(b *testing.B, f *fixture, round string) float64 {
+func load(b *testing.B, f *servicetest.Bundle, round string) float64 {
 	b.Helper()
 	began := time.Now()
 	const n = 20_000
