@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,7 +176,9 @@ func TestImage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Config.User != "65532:65532" || c.Config.Healthcheck == nil || c.Architecture != m.Platform.Architecture {
+		if _, hasVolume := c.Config.Volumes["/data"]; !hasVolume || c.Config.User != "65532:65532" ||
+			c.Config.Healthcheck == nil || !slices.Contains(c.Config.Env, "TASKLEDGER_DATA=/data") ||
+			c.Architecture != m.Platform.Architecture {
 			t.Errorf("%s: %+v", m.Platform, c)
 		}
 		files := make(map[string]string)
