@@ -83,7 +83,7 @@ func TestBetweenIsWhatTheReaderWasGiven(t *testing.T) {
 				})
 				slices.Sort(want)
 				slices.Sort(got)
-				if diff := difference.Of(want, got); diff != "" {
+				if diff := difference.OfContents(want, got); diff != "" {
 					t.Fatalf("from place %d to %d, %d of %d: %s", i, i+k, choice.Limit, choice.Read, diff)
 				}
 			}
