@@ -87,8 +87,8 @@ func TestQuarter(t *testing.T) {
 			Scan(&tables, &keys, &others, &events); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("week %2d: %8d events, %6.1f MB with their tasks, %5.1f MB of keys, %4.1f MB of other tables; removed %d "+
-			"tasks", d/7+1, events, float64(tables)/1e6, float64(keys)/1e6, float64(others)/1e6, r.Tasks)
+		t.Logf("week %2d: %8d events, %6.1f MB with their tasks, %5.1f MB of keys, %4.1f MB of other tables; removed "+
+			"%d tasks", d/7+1, events, float64(tables)/1e6, float64(keys)/1e6, float64(others)/1e6, r.Tasks)
 		if d >= 62 && first == 0 {
 			first = tables
 		}

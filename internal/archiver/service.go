@@ -15,8 +15,9 @@ import (
 // actor is the actor of the batches of a [Service].
 const actor = "archiver"
 
-// rest is [Options].Rest of a [Service]: tasks that are old may stay some time longer, and others must not wait.
-const rest = 4
+// rest is [Options].Rest of a [Service]: tasks that are old may stay some time longer, and others must not wait. So it
+// takes a tenth of a core: see BenchmarkLoad.
+const rest = 9
 
 // The shortest and the longest time between two runs of a [Service].
 const (
