@@ -63,14 +63,7 @@ func TestQuarter(t *testing.T) {
 		if r.Tasks > 0 {
 			rate = float64(r.Tasks) / time.Since(began).Seconds()
 		}
-		// A snapshot, such as that of an analyze of the catalog on a busy machine, would keep the removed rows.
-		for deadline := time.Now().Add(time.Minute); f.text(`
-			select count(*)::text from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
-			   and (backend_xmin is not null or backend_xid is not null)`) != "0"; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("a transaction stays open")
-			}
-		}
+		f.awaitNoSnapshot()
 		for _, table := range []string{"event", "task", "task_count", "cursor", "archived_key"} {
 			if _, err := owner.Exec(t.Context(), "vacuum taskledger."+table); err != nil {
 				t.Fatal(err)
@@ -104,5 +97,18 @@ func TestQuarter(t *testing.T) {
 	n := f.text(`select count(*)::text from taskledger.archived_key`)
 	if n != fmt.Sprint(60**perDay) && n != fmt.Sprint(61**perDay) {
 		t.Errorf("%s keys, want those of 61 days", n)
+	}
+}
+
+// awaitNoSnapshot waits until a vacuum can remove all dead rows and freeze all others. A snapshot, such as that of an
+// analyze of the catalog on a busy machine, would keep them.
+func (f *fixture) awaitNoSnapshot() {
+	f.T.Helper()
+	for deadline := time.Now().Add(time.Minute); f.text(`
+		select count(*)::text from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
+		   and (backend_xmin is not null or backend_xid is not null)`) != "0"; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			f.T.Fatal("a transaction stays open")
+		}
 	}
 }
