@@ -152,7 +152,8 @@ file of checkpoints: it has no tiles, so only signatures and sizes are compared,
 time since it was first read: of an idle ledger it grows. With witnesses it is the time of the cosignatures.
 
 With --file it verifies an archive, without a database: each file, the order and the number of events, and that
-each sealed event is in the tree of its volume's checkpoint: docs/archive.md.
+each sealed event is in the tree of its volume's checkpoint: docs/archive.md. A checkpoint that is newer than all
+volumes is not compared. Of archived tasks, a volume that is missing as a whole is not noticed.
 
 With --proofs it checks the proofs that taskledger prove has printed as JSON, without a database. Of an erased event
 only the hash of data, meta and actor is proved. The exit code is 7 if a proof or its event was changed, or if it is for

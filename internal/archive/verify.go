@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/taskledger/taskledger/internal/seal"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // VerifyOptions are the options of [Verify]. Nil is the default of every field.
@@ -22,7 +24,8 @@ type VerifyOptions struct {
 	Volumes []string
 	// Ledger is the origin of the ledger to which all volumes must belong. Default: the first volume's.
 	Ledger string
-	// Checkpoints were kept outside: they must be of the same tree as the volumes' checkpoints. Default: none.
+	// Checkpoints were kept outside: they must be of the same tree as the volumes' checkpoints. Those of a larger tree
+	// than the newest volume's are not compared: the files do not contain that tree. Default: none.
 	Checkpoints []seal.Checkpoint
 	// Progress is called after each segment with the number of verified events and of all. Default: disabled.
 	Progress func(done, total int64)
@@ -37,6 +40,36 @@ type Report struct {
 	Erased   int64 `json:"erased"`   // events whose personal data is erased
 	// Checkpoint is of the largest tree that proves events; nil: no event is proved.
 	Checkpoint *seal.Checkpoint `json:"checkpoint"`
+	Compared   int              `json:"compared"` // checkpoints kept outside that are of this tree
+	Newer      int              `json:"newer"`    // checkpoints kept outside of larger trees, not compared
+	// Positions are the ranges that were exported, of all kinds, in order. Of other volumes, only the ledger knows
+	// whether one is missing.
+	Positions []Positions `json:"positions,omitempty"`
+}
+
+// Positions are all positions from one to another.
+type Positions struct {
+	From ledger.Position `json:"from"`
+	To   ledger.Position `json:"to"`
+}
+
+// positions returns the positions of volumes of ranges.
+func positions(volumes []*Manifest) (all []Positions) {
+	var ranges []Positions
+	for _, m := range volumes {
+		if m.Content == Range && len(m.Kinds) == 0 {
+			ranges = append(ranges, Positions{m.From, m.To})
+		}
+	}
+	slices.SortFunc(ranges, func(a, b Positions) int { return cmp.Compare(a.From, b.From) })
+	for _, r := range ranges {
+		if n := len(all); n > 0 && r.From <= all[n-1].To+1 {
+			all[n-1].To = max(all[n-1].To, r.To)
+			continue
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 // Verify verifies volumes without a database: the form and the hash of each file, the order and the number of events,
@@ -59,6 +92,7 @@ func Verify(ctx context.Context, s Store, o *VerifyOptions) (Report, error) {
 	for _, m := range r.volumes {
 		v.total += m.Events
 	}
+	v.report.Positions = positions(r.volumes)
 	if err := v.compareCheckpoints(ctx, r.volumes, o.Checkpoints); err != nil {
 		return v.report, err
 	}
@@ -86,12 +120,9 @@ func (v *verifier) compareCheckpoints(ctx context.Context, volumes []*Manifest, 
 		return nil
 	}
 	compare := func(what string, c seal.Checkpoint) error {
-		older, newer := c, *largest
-		if older.Size > newer.Size {
-			older, newer = newer, older
-		}
-		older.Origin = newer.Origin // a published log may have a name
-		if err := v.log.Compare(ctx, older, newer); err != nil {
+		older := c
+		older.Origin = largest.Origin // a published log may have a name
+		if err := v.log.Compare(ctx, older, *largest); err != nil {
 			return fmt.Errorf("%s of %d leaves: %w", what, c.Size, err)
 		}
 		return nil
@@ -104,9 +135,14 @@ func (v *verifier) compareCheckpoints(ctx context.Context, volumes []*Manifest, 
 		}
 	}
 	for _, c := range kept {
+		if c.Size > largest.Size {
+			v.report.Newer++
+			continue
+		}
 		if err := compare("the checkpoint", c); err != nil {
 			return err
 		}
+		v.report.Compared++
 	}
 	return nil
 }
