@@ -38,6 +38,9 @@ func (l Log) Newest(ctx context.Context, p Policy) (Verified, []byte, error) {
 		return Verified{}, nil, fmt.Errorf("read the checkpoint: %w", err)
 	}
 	v, err := p.Open(text)
+	if invalid := (*ledger.InvalidError)(nil); errors.As(err, &invalid) && invalid.Field == "checkpoint" {
+		err = fmt.Errorf("%w: %w", ErrSignature, err) // it is empty, or has lost its form
+	}
 	return v, text, err
 }
 
