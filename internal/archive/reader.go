@@ -89,8 +89,15 @@ func unique(records []Record) (all []Record, err error) {
 	return all, nil
 }
 
-// merge returns the better one of two copies of an event: the sealed one.
+// merge returns the better one of two copies of an event: the sealed one, and without texts if one is erased. An erasure
+// rewrites one volume after the other, and a volume may be of an old copy.
 func merge(a, b Record) (Record, error) {
+	if !reflect.DeepEqual(a.Event, b.Event) {
+		blankA, blankB := a, b
+		if erase(&blankA) != erase(&blankB) {
+			a, b = blankA, blankB
+		}
+	}
 	if !reflect.DeepEqual(a.Event, b.Event) {
 		return Record{}, &FileError{File: volumesPrefix, Problem: fmt.Sprintf(
 			"two volumes contain different events at position %d, %s version %d and %s version %d", a.Position,

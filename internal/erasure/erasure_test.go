@@ -409,6 +409,39 @@ func TestKilledErasure(t *testing.T) {
 	}
 }
 
+// An event is in several volumes, if it was exported and archived to one place. While only some of them are rewritten,
+// the event reads as erased, and an erasure by prefix finds it and finishes.
+func TestKilledErasureOfOverlappingVolumes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.finish("archived")
+	f.enqueue("waits")
+	ledgertest.Append(t, f.DB, key("waits"), ledger.EventCancelled)
+	f.seal()
+	f.project()
+	place := archive.Directory(f.archive)
+	servicetest.Try(archive.Export(t.Context(), f.As("reader"), place, nil))(t)
+	f.store()
+	f.SpawnAs("archiver", "erase", fault.EraseReplaced).AwaitKilled(t)
+	if !filesLeak(t, f.archive) {
+		t.Fatal("all volumes were rewritten before the kill")
+	}
+	reader := servicetest.Try(archive.Open(t.Context(), place))(t)
+	for _, k := range keys {
+		for _, record := range servicetest.Try(reader.History(t.Context(), k))(t) {
+			if record.Data != nil || record.Meta != nil || record.Actor != nil ||
+				record.Leaf != nil && len(record.Salt) != 32 {
+				t.Errorf("%+v", record)
+			}
+		}
+	}
+	f.erase(erasure.Options{Prefix: &ledger.Key{Kind: kind, BizID: "arch"}})
+	if filesLeak(t, f.archive) {
+		t.Error("a file contains the text")
+	}
+	servicetest.Try(archive.Verify(t.Context(), place, nil))(t)
+}
+
 var keys = []ledger.Key{key("archived"), key("waits")}
 
 func TestMain(m *testing.M) {
