@@ -138,8 +138,9 @@ $$;
 comment on function taskledger_internal.archived_before() is
   'Returns a moment after the ends of all archived tasks, and not before the last erased event; null: neither exists.';
 
--- The webhook deliveries about the tasks' events, whose errors contain receivers' answers, and the alarms that show one
--- of the tasks. Reads all alarms. Index: primary key of event.
+-- The webhook deliveries about the tasks' events, whose errors contain receivers' answers, the alarms that show one of
+-- the tasks, and the tasks that stand for runs behind them, with the args of these runs. Reads all alarms. Index:
+-- primary key of event.
 -- +goose StatementBegin
 create function taskledger_internal.copies_of(kinds text[], biz_ids text[]) returns table (kind text, biz_id text)
 language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp
@@ -165,13 +166,18 @@ begin
        select from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)
         where jsonb_path_exists(a.data::jsonb,
                 '$.items[*].groups[*].example ? (@.kind == $kind && @.biz_id == $biz_id)',
-                jsonb_build_object('kind', k.kind, 'biz_id', k.biz_id)));
+                jsonb_build_object('kind', k.kind, 'biz_id', k.biz_id)))
+  union
+  select n.kind, n.biz_id
+    from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)
+    join taskledger.event n on n.kind = 'taskledger.next'
+     and n.biz_id = taskledger_internal.next_id(k.kind, k.biz_id) and n.version = 1;
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.copies_of(text[], text[]) is
-  'Returns the keys of the deliveries and alarms that are about some tasks.';
+  'Returns the keys of the deliveries, alarms and waiting runs that are about some tasks.';
 
 -- Erases tasks; unfinished ones are cancelled first. Until the projector has read the end of every task, nothing is
 -- erased: is_waiting is true, the cancellations commit, and the caller tries again. A task in neither the table nor the

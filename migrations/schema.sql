@@ -2785,11 +2785,16 @@ begin
        select from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)
         where jsonb_path_exists(a.data::jsonb,
                 '$.items[*].groups[*].example ? (@.kind == $kind && @.biz_id == $biz_id)',
-                jsonb_build_object('kind', k.kind, 'biz_id', k.biz_id)));
+                jsonb_build_object('kind', k.kind, 'biz_id', k.biz_id)))
+  union
+  select n.kind, n.biz_id
+    from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)
+    join taskledger.event n on n.kind = 'taskledger.next'
+     and n.biz_id = taskledger_internal.next_id(k.kind, k.biz_id) and n.version = 1;
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger_internal.copies_of(kinds text[], biz_ids text[]) IS 'Returns the keys of the deliveries and alarms that are about some tasks.';
+COMMENT ON FUNCTION taskledger_internal.copies_of(kinds text[], biz_ids text[]) IS 'Returns the keys of the deliveries, alarms and waiting runs that are about some tasks.';
 
 CREATE FUNCTION taskledger_internal.count_rows(snapshot text) RETURNS TABLE(seen bigint, unplaced bigint, future bigint)
     LANGUAGE plpgsql STABLE ROWS 1

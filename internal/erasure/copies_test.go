@@ -105,6 +105,36 @@ func TestDeliveriesAndAlarmsAreErased(t *testing.T) {
 	f.verifyProjection()
 }
 
+// Runs behind a task contain args of their own: those that wait are cancelled and erased with the task, and those that
+// have begun are erased, also if the task itself is archived. A run behind another task stays.
+func TestRunsBehindATaskAreErased(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.enqueue("waits", "begun", "other")
+	follow := &ledger.EnqueueOptions{Actor: secret, IfExists: ledger.IfExistsFollow}
+	for _, id := range []string{"waits", "begun", "other"} {
+		ledgertest.Append(t, f.DB, key(id), ledger.EventStarted)
+		servicetest.Try(ledger.Enqueue(t.Context(), f.DB, key(id), []byte(`{"to":"`+secret+` again"}`), follow))(t)
+	}
+	ledgertest.Append(t, f.DB, key("begun"), ledger.EventSucceeded)
+	begin := func(id string) { f.text(`select taskledger_internal.begin_next($1, $2)::text`, kind, id) }
+	begin("begun")
+	ledgertest.Append(t, f.DB, key("begun"), ledger.EventStarted, ledger.EventSucceeded)
+	ledgertest.ExecAsOwner(t, f.DB, `delete from taskledger.timer where biz_id = 'mail.send/begun'`) // as the scheduler
+	f.store()
+	f.want("archived", f.text(`select distinct e.biz_id from taskledger.event e where e.kind = $1 order by 1`, kind),
+		"other\nwaits")
+	f.erase(erasure.Options{Keys: []ledger.Key{key("waits"), key("begun")}})
+	begin("waits")
+	begin("other")
+	f.want("texts", f.leaks(), "event mail.send/other\nevent other\ntag")
+	f.want("ends", f.text(`select distinct on (e.biz_id) e.biz_id || ' ' || e.type from taskledger.event e
+		where not starts_with(e.kind, 'taskledger.op') order by e.biz_id, e.version desc`),
+		"mail.send/begun succeeded\nmail.send/other scheduled\n"+
+			"mail.send/waits cancelled\nother started\nwaits cancelled")
+	f.verifyProjection()
+}
+
 // An import erases what the archive lists, even if its volumes are of an old copy, and keeps the list.
 func TestImportAppliesErasures(t *testing.T) {
 	t.Parallel()
