@@ -37,10 +37,11 @@ const (
 var ErrStartLimit = pgerr.ErrStartLimit
 
 // StartLimit limits the starts of tasks, over all workers in every language. It is stored in the database, which
-// refuses every start above it. Workers record the start of each task of a kind with a limit before its handler runs.
+// refuses every start above it. A worker takes a permit for each task of a kind with a limit, or records its start,
+// before its handler runs.
 //
-// A task counts as running from its started event to the event that ends the attempt. If its worker is lost, it counts
-// until it is continued or ended.
+// A task counts as running from then to the event that ends the attempt. If its worker is lost, it counts until it is
+// continued or ended, or for 10 s if its start was not recorded.
 //
 // A higher limit takes effect at once. After a lower one, no task starts until it is kept. A kind's first limit takes
 // effect when its workers have read it, within a second. Until they end, it does not count tasks that began shortly

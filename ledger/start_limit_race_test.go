@@ -207,7 +207,7 @@ func TestPermitsUnderAnOldSnapshot(t *testing.T) {
 	const rows, batch = 5000, 1000
 	ledgertest.ExecAsOwner(t, db, `
 		insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
-		select 'test.gated', '', 1, g, 'test.gated', 'g-0', 2, 1 from generate_series(2, $1::integer) g`, rows)
+		select 'test.gated', '', 1, g, 'test.gated', 'g-0', g + 1, 1 from generate_series(2, $1::integer) g`, rows)
 	conn, err := db.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

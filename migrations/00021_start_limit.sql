@@ -20,6 +20,12 @@
 -- ended attempt stays ended. A start locks the newest row of a free slot and skips rows that others have locked, so
 -- starts do not wait for each other. If the limit has one count, the start then replaces n by n + 1 in that row. A
 -- start that was suspended for hours finds another n in the row, and skips it.
+-- A worker takes permits of limits with one count before a handler begins, without an event (begin_attempts). Such a
+-- permit has the version that the attempt's first event will have. It is held while the task's last event is the one
+-- before, for at most permit_lasts. If the start is recorded, its trigger keeps the permit, which then lasts like any
+-- other. The unique index lets only one permit of a limit have a version: of two workers that begin a task, one is
+-- refused.
+--
 -- The start of a value inserts a row n + 1. Such rows are removed oldest first, and never while a start has locked
 -- them. So a start that was suspended for hours cannot insert a row n + 1 that existed before: it no longer finds
 -- row n, or n + 1 still exists.
@@ -77,13 +83,14 @@ comment on table taskledger.limited_kind is
   'Internal: which limits a kind has. weight: how many tokens of its rate a start takes.';
 
 create view taskledger_internal.limited_kinds as
-select k.kind, k.name, k.weight, l.max_running is not null as has_permits
+select k.kind, k.name, k.weight, l.max_running is not null as has_permits,
+       l.rate is null and l.per is null as is_plain
   from taskledger.limited_kind k
   join taskledger.start_limit l on l.name = k.name;
 
 comment on view taskledger_internal.limited_kinds is
   'The kinds with limits of starts, and the names of these limits. has_permits: the limit is for how many tasks run at '
-  'a time, or for this too.';
+  'a time, or for this too. is_plain: it has one count and no rate.';
 
 -- Like limits_set: a start searches for limits of its kind only if there has ever been one.
 create sequence taskledger.start_limits_set;
@@ -101,13 +108,25 @@ create table taskledger.permit (
   value    text collate "C" not null,
   kind     text collate "C",
   biz_id   text collate "C",
+  actor    text collate "C",
   primary key (name, value, slot, n))
   with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+
+create unique index permit_attempt on taskledger.permit (biz_id, version, kind, name) where value = '';
 
 comment on table taskledger.permit is
   'Internal: who holds which slot of a limit, or held it last. The row with the highest n of each slot counts. name '
   'and value: of the limit; value is empty if the limit has one count. kind, biz_id and attempt: of the holder, null '
-  'if there has been none.';
+  'if there has been none. version: of the first event of the attempt. actor: the worker, if it took the permit before '
+  'that event.';
+
+-- Longer than the second after which a worker records the start of an attempt.
+create function taskledger_internal.permit_lasts() returns interval
+language sql immutable parallel safe
+return interval '10 s';
+
+comment on function taskledger_internal.permit_lasts() is
+  'Returns how long an attempt holds its permits while it has no event.';
 
 create table taskledger.start_token (
   ring     bigint not null,
@@ -136,25 +155,25 @@ comment on view taskledger.start_limits is
 -- Walks down from the highest slot, and reads only the newest row of each: an old transaction may keep any number of
 -- removed rows from being vacuumed. Index: primary key.
 create view taskledger_internal.newest_permits as
-select l.name, w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at
+select l.name, w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at, w.actor
   from taskledger.start_limit l
  cross join lateral (
    with recursive walk as (
-    (select p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at
+    (select p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, p.actor
        from taskledger.permit p
       where p.name = l.name
       order by p.value desc, p.slot desc, p.n desc
       limit 1)
       union all
-     select q.value, q.slot, q.n, q.kind, q.biz_id, q.version, q.attempt, q.taken_at
+     select q.value, q.slot, q.n, q.kind, q.biz_id, q.version, q.attempt, q.taken_at, q.actor
        from walk above
       cross join lateral (
-        select p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at
+        select p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, p.actor
           from taskledger.permit p
          where p.name = l.name and (p.value, p.slot) < (above.value, above.slot)
          order by p.value desc, p.slot desc, p.n desc
          limit 1) q)
-   select w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at from walk w) w
+   select w.value, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at, w.actor from walk w) w
  where l.max_running is not null;
 
 comment on view taskledger_internal.newest_permits is
@@ -163,7 +182,8 @@ comment on view taskledger_internal.newest_permits is
 -- The newest row of each slot of a limit, if its attempt is running. Each run counts its attempts from 1, so a row from
 -- before the run belongs to another attempt. The LIMIT clauses keep the planner on the indexes.
 create view taskledger.permits as
-select p.name, p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, h.actor
+select p.name, p.value, p.slot, p.n, p.kind, p.biz_id, least(p.version, h.version) as version, p.attempt, p.taken_at,
+       case when h.version < p.version then p.actor else h.actor end as actor, h.version >= p.version as is_recorded
   from taskledger_internal.newest_permits p
  cross join lateral (
    select e.type, e.version, e.attempt, e.actor
@@ -172,11 +192,12 @@ select p.name, p.value, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.t
     order by e.version desc
     limit 1) h
  where h.type in ('started', 'progressed') and h.attempt = p.attempt
-   and (h.version = p.version or taskledger_internal.args_version(p.kind, p.biz_id) <= p.version);
+       and (h.version = p.version or taskledger_internal.args_version(p.kind, p.biz_id) <= p.version)
+    or h.version = p.version - 1 and p.taken_at > clock_timestamp() - taskledger_internal.permit_lasts();
 
 comment on view taskledger.permits is
   'The permits of running attempts, with the worker that runs each. name: of the limit. value: of the column that the '
-  'limit is per, else empty.';
+  'limit is per, else empty. version: of the start, or if that is not recorded yet of the event before.';
 
 -- Walks from value to value. Index: primary key.
 create view taskledger_internal.start_rings as
@@ -398,10 +419,11 @@ comment on function taskledger_internal.check_limits_are_current() is
 -- Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.newest_permits(name text, value text)
-returns table (slot integer, n bigint, kind text, biz_id text, version integer, attempt integer)
+returns table (slot integer, n bigint, kind text, biz_id text, version integer, attempt integer,
+               taken_at timestamptz)
 language sql stable set search_path = pg_catalog, pg_temp
 begin atomic
-  select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt
+  select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at
     from generate_series(1, (
            select q.slot
              from taskledger.permit q
@@ -409,7 +431,7 @@ begin atomic
             order by q.slot desc
             limit 1)) s(slot)
    cross join lateral (
-     select q.slot, q.n, q.kind, q.biz_id, q.version, q.attempt
+     select q.slot, q.n, q.kind, q.biz_id, q.version, q.attempt, q.taken_at
        from taskledger.permit q
       where q.name = newest_permits.name and q.value = newest_permits.value and q.slot = s.slot
       order by q.n desc
@@ -437,6 +459,63 @@ $$;
 comment on function taskledger_internal.make_slot(text, text, integer) is
   'Makes a slot of a value. Returns false if it exists, null if an open transaction makes it.';
 
+-- +goose StatementBegin
+create function taskledger_internal.refuse_second_start(kind text, biz_id text) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception 'taskledger: task %/% cannot start: another worker has just begun it', kind, biz_id
+    using errcode = 'TL008', hint = 'try again in 10 s: if that worker is gone, the task can start then';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.refuse_second_start(text, text) is
+  'Raises TL008, because another worker has a permit for the same attempt.';
+
+-- An expired permit is given up, so that the index allows another one. A start that has found the permit expired, and
+-- has not locked it yet, finds another n. Index: permit_attempt.
+-- +goose StatementBegin
+create function taskledger_internal.keep_own_permit(name text, kind text, biz_id text, version integer, attempt integer,
+                                                    actor text) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_variable
+declare
+  own taskledger.permit%rowtype;
+begin
+  select * into own
+    from taskledger.permit p
+   where p.name = name and p.value = '' and p.kind = kind and p.biz_id = biz_id and p.version = version
+     for update skip locked;
+  if not found then
+    if exists (
+      select
+        from taskledger.permit p
+       where p.name = name and p.value = '' and p.kind = kind and p.biz_id = biz_id and p.version = version) then
+      perform taskledger_internal.refuse_second_start(kind, biz_id);
+    end if;
+    return false;
+  end if;
+  if own.taken_at <= clock_timestamp() - taskledger_internal.permit_lasts() then
+    update taskledger.permit p
+       set n = p.n + 1, kind = null, biz_id = null, version = null, attempt = null, actor = null
+     where p.name = name and p.value = '' and p.slot = own.slot and p.n = own.n;
+    return false;
+  end if;
+  if own.actor is distinct from actor then
+    perform taskledger_internal.refuse_second_start(kind, biz_id);
+  end if;
+  update taskledger.permit p
+     set n = p.n + 1, taken_at = default, attempt = attempt
+   where p.name = name and p.value = '' and p.slot = own.slot and p.n = own.n;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.keep_own_permit(text, text, text, integer, integer, text) is
+  'Renews the permit that a worker took for an attempt before its first event. Returns false if there is none or it '
+  'has expired, and raises TL008 if it is another worker''s.';
+
 -- While attempts hold slots above a lowered limit, the same number of the highest slots within the limit must stay
 -- free. Each start relies on free slots above its own, so two simultaneous starts cannot exceed the limit together. An
 -- open start under the higher limit has locked its slot, and a locked slot is not free. A start reads the limit again
@@ -452,7 +531,7 @@ comment on function taskledger_internal.make_slot(text, text, integer) is
 -- +goose StatementBegin
 create function taskledger_internal.take_permit(name text, value text, is_per boolean, most integer,
                                                 has_above boolean, kind text, biz_id text, version integer,
-                                                attempt integer) returns void
+                                                attempt integer, actor text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_variable
@@ -479,7 +558,7 @@ begin
       select from taskledger.permit p where p.name = name and p.value = value and p.slot > most)) then
       begin
         with slot as materialized (
-          select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt
+          select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at
             from taskledger_internal.newest_permits(name, value) p
         ), lockable as materialized (
           select f.slot, f.n
@@ -488,12 +567,14 @@ begin
            where not exists (
              select
                from (
-                 select e.type, e.attempt
+                 select e.type, e.version, e.attempt
                    from taskledger.event e
                   where e.kind = s.kind and e.biz_id = s.biz_id
                   order by e.version desc
                   limit 1) h
-              where h.type in ('started', 'progressed') and h.attempt = s.attempt)
+              where h.type in ('started', 'progressed') and h.attempt = s.attempt
+                 or h.version = s.version - 1
+                    and s.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
              for share of f skip locked
         )
         select array_agg(l.slot) as slots, array_agg(l.n) as ns,
@@ -552,7 +633,9 @@ begin
                      order by e.version desc
                      limit 1) h
                  where h.type in ('started', 'progressed') and h.attempt = f.attempt
-                   and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version))
+                       and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
+                    or h.version = f.version - 1
+                       and f.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
               for update skip locked) f;
         exit when found;
       elsif looked < slots then
@@ -561,7 +644,7 @@ begin
             from (
               select (hand + g) % slots + 1 as slot from generate_series(0, least(16, slots - looked) - 1) g) s
            cross join lateral (
-             select q.kind, q.biz_id, q.version, q.attempt
+             select q.kind, q.biz_id, q.version, q.attempt, q.taken_at
                from taskledger.permit q
               where q.name = name and q.value = value and q.slot = s.slot
               order by q.n desc
@@ -575,7 +658,9 @@ begin
                   order by e.version desc
                   limit 1) h
               where h.type in ('started', 'progressed') and h.attempt = f.attempt
-                and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)));
+                    and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
+                 or h.version = f.version - 1
+                    and f.taken_at > clock_timestamp() - taskledger_internal.permit_lasts()));
         hand := (hand + least(16, slots - looked)) % slots;
         looked := looked + 16;
       else
@@ -612,10 +697,15 @@ begin
       perform taskledger_internal.check_limits_are_current();
     end if;
     if value = '' then
-      update taskledger.permit p
-         set n = p.n + 1, taken_at = default, kind = kind, biz_id = biz_id, version = version, attempt = attempt
-       where p.name = name and p.value = value and p.slot = place_slot and p.n = place_n
-         and coalesce((select l.max_running from taskledger.start_limit l where l.name = name), most) = most;
+      begin
+        update taskledger.permit p
+           set n = p.n + 1, taken_at = default, kind = kind, biz_id = biz_id, version = version, attempt = attempt,
+               actor = actor
+         where p.name = name and p.value = value and p.slot = place_slot and p.n = place_n
+           and coalesce((select l.max_running from taskledger.start_limit l where l.name = name), most) = most;
+      exception when unique_violation then
+        perform taskledger_internal.refuse_second_start(kind, biz_id);
+      end;
     else
       insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
       select name, value, place_slot, place_n + 1, kind, biz_id, version, attempt
@@ -639,7 +729,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.take_permit(text, text, boolean, integer, boolean, text, text, integer,
-                                                    integer) is
+                                                    integer, text) is
   'Takes a permit of a limit for a start. Raises TL008 if none is free.';
 
 -- A take-over keeps the slot.
@@ -785,8 +875,8 @@ $$;
 comment on function taskledger_internal.take_tokens(text, text, boolean, integer, text, timestamptz) is
   'Takes tokens of a rate for a start at a moment, the time of its event. Raises TL008 if there are not as many.';
 
--- Like take_permit, for all starts of a statement. Checks each slot once, and returns the numbers of the starts for
--- which it has found none; take_permit handles these.
+-- Like take_permit, for many starts. Checks each slot once, and returns the numbers of the starts for which it has
+-- found none, or that meet another start of the same attempt; take_permit handles these.
 --
 -- It first looks at the slots that the session took last. If one worker's statement ends attempts and starts as many,
 -- their slots are probably among these. Otherwise it would take slots that other workers' statements have freed for
@@ -797,13 +887,13 @@ comment on function taskledger_internal.take_tokens(text, text, boolean, integer
 -- +goose StatementBegin
 create function taskledger_internal.take_permits_at_once(
   name text, value text, is_per boolean, most integer, kinds text[], biz_ids text[], versions integer[],
-  attempts integer[]) returns integer[]
+  attempts integer[], actor text, starts integer[]) returns integer[]
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_variable
 declare
   hint constant text[] := string_to_array(current_setting('taskledger.slots', true), chr(31));
-  rest integer[] := array(select generate_series(1, cardinality(biz_ids)));
+  rest integer[] := starts;
   is_hinted constant boolean := coalesce(hint[1] = name and hint[2] = value, false);
   hand integer := case when is_hinted then hint[3]::integer else (random() * 10000)::integer end;
   low bigint := coalesce(case when is_hinted then hint[5]::bigint end, 0);
@@ -835,13 +925,13 @@ begin
         select f.slot, f.n, f.ctid, s.place
           from unnest(candidates) with ordinality s(slot, place)
          cross join lateral (
-          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt
+          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt, q.taken_at
              from taskledger.permit q
             where q.name = name and q.value = value and q.slot = s.slot and q.n >= low
             order by q.n desc
             limit 1)
             union all
-          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt
+          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt, q.taken_at
              from taskledger.permit q
             where q.name = name and q.value = value and q.slot = s.slot and q.n < low
             order by q.n desc
@@ -861,21 +951,27 @@ begin
                      order by e.version desc
                      limit 1) h
                  where h.type in ('started', 'progressed') and h.attempt = newest.attempt
-                   and (h.version = newest.version
-                        or taskledger_internal.args_version(newest.kind, newest.biz_id) <= newest.version))
+                       and (h.version = newest.version
+                            or taskledger_internal.args_version(newest.kind, newest.biz_id) <= newest.version)
+                    or h.version = newest.version - 1
+                       and newest.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
               for update skip locked) f
          limit cardinality(rest)) l;
     -- The snapshot of this statement is newer than the locks: see take_permit.
     if value = '' then
-      with added as (
-        update taskledger.permit p
-           set n = p.n + 1, taken_at = default, kind = kinds[rest[l.i]], biz_id = biz_ids[rest[l.i]],
-               version = versions[rest[l.i]], attempt = attempts[rest[l.i]]
-          from unnest(free.rows) with ordinality l(place, i)
-         where p.ctid = l.place and most = (select l.max_running from taskledger.start_limit l where l.name = name)
-        returning p.slot
-      )
-      select coalesce(array_agg(a.slot), '{}') into added from added a;
+      begin
+        with added as (
+          update taskledger.permit p
+             set n = p.n + 1, taken_at = default, kind = kinds[rest[l.i]], biz_id = biz_ids[rest[l.i]],
+                 version = versions[rest[l.i]], attempt = attempts[rest[l.i]], actor = actor
+            from unnest(free.rows) with ordinality l(place, i)
+           where p.ctid = l.place and most = (select l.max_running from taskledger.start_limit l where l.name = name)
+          returning p.slot
+        )
+        select coalesce(array_agg(a.slot), '{}') into added from added a;
+      exception when unique_violation then
+        return rest;
+      end;
     else
       with added as (
         insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
@@ -916,8 +1012,9 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.take_permits_at_once(text, text, boolean, integer, text[], text[], integer[],
-                                                             integer[]) is
-  'Takes permits of a limit for starts. Returns the numbers of those, from 1, for which it has not found a free slot.';
+                                                             integer[], text, integer[]) is
+  'Takes permits of a limit for some starts of the lists, by their numbers from 1. Returns the numbers of those for '
+  'which it has not found a free slot.';
 
 -- Like take_tokens, for all starts of a statement or for none.
 -- Indexes: primary keys.
@@ -997,13 +1094,14 @@ begin
            array_agg(s.biz_id order by s.position) filter (where not s.is_next) as biz_ids,
            array_agg(s.version order by s.position) filter (where not s.is_next) as versions,
            array_agg(s.attempt order by s.position) filter (where not s.is_next) as attempts,
+           array_agg(s.actor order by s.position) filter (where not s.is_next) as actors,
            array_agg(s.position order by s.position) filter (where s.is_next) as next_positions,
            array_agg(s.kind order by s.position) as all_kinds,
            array_agg(s.weight order by s.position) as weights,
            array_agg(s.recorded_at order by s.position) as at
       from (
         select m.name, m.per, m.max_running, m.rate, k.weight, e.position, e.kind, e.biz_id, e.version, e.attempt,
-               e.recorded_at, coalesce(b.type in ('started', 'progressed'), false) as is_next,
+               e.actor, e.recorded_at, coalesce(b.type in ('started', 'progressed'), false) as is_next,
                case when m.per is null then ''
                     else taskledger_internal.limit_value(m.per, e.kind, e.biz_id) end as value
           from taskledger.event f
@@ -1021,19 +1119,32 @@ begin
       has_above := exists (
         select from taskledger.permit p where p.name = l.name and p.value = l.value and p.slot > l.max_running);
       rest := array(select generate_series(1, cardinality(l.biz_ids)));
+      if not l.is_per then
+        foreach start in array array(
+          select s.i
+            from unnest(l.kinds, l.biz_ids, l.versions) with ordinality s(kind, biz_id, version, i)
+            join taskledger.permit p
+              on p.name = l.name and p.value = '' and p.kind = s.kind and p.biz_id = s.biz_id and p.version = s.version)
+        loop
+          if taskledger_internal.keep_own_permit(l.name, l.kinds[start], l.biz_ids[start], l.versions[start],
+                                                 l.attempts[start], l.actors[start]) then
+            rest := array_remove(rest, start);
+          end if;
+        end loop;
+      end if;
       if not has_above and not is_repeatable and rest <> '{}' then
         rest := taskledger_internal.take_permits_at_once(l.name, l.value, l.is_per, l.max_running, l.kinds, l.biz_ids,
-                                                         l.versions, l.attempts);
+                                                         l.versions, l.attempts, null, rest);
       end if;
       foreach start in array rest loop
         perform taskledger_internal.take_permit(l.name, l.value, l.is_per, l.max_running, has_above, l.kinds[start],
-                                                l.biz_ids[start], l.versions[start], l.attempts[start]);
+                                                l.biz_ids[start], l.versions[start], l.attempts[start], null);
       end loop;
       if l.next_positions is not null then
         perform case when not taskledger_internal.keep_permit(l.name, l.value, e.kind, e.biz_id, b.attempt, e.version,
                                                               e.attempt) then
                   taskledger_internal.take_permit(l.name, l.value, l.is_per, l.max_running, null, e.kind, e.biz_id,
-                                                  e.version, e.attempt) end
+                                                  e.version, e.attempt, null) end
            from unnest(l.next_positions) n(position)
            join taskledger.event e on e.xid = xid and e.position = n.position
            join taskledger.event b on b.kind = e.kind and b.biz_id = e.biz_id and b.version = e.version - 1;
@@ -1054,6 +1165,102 @@ $$;
 comment on function taskledger_internal.take_permits_of_statement(xid8, bigint) is
   'Takes permits and tokens for the starts that a statement has inserted: those from a position on, the first of them. '
   'Raises TL008 if there are not as many.';
+
+-- A worker calls it before it begins attempts at tasks whose limits have one count and no rate. Their starts are
+-- recorded after a second, like those of other tasks: see the beginning of this file. If an attempt gets no permit
+-- here, the worker records its start first.
+--
+-- All attempts get their permits together, or else one by one.
+-- Runs with its owner's rights, because no role may write the table permit. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.begin_attempts(kinds text[], biz_ids text[], versions integer[], attempts integer[],
+                                                   actor text) returns integer[]
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_variable
+declare
+  l record;
+  start integer;
+  starts integer[];
+  firsts integer[];
+  full_limit text;
+  full_limits text[] := '{}';
+  granted integer[] := '{}';
+begin
+  perform taskledger_internal.check_kinds(array(select distinct k.kind from unnest(kinds) k(kind)), true);
+  if current_setting('transaction_isolation') <> 'read committed' then
+    return granted; -- its snapshot may lack a limit
+  end if;
+  starts := array(
+    select s.i
+      from unnest(kinds, biz_ids, versions, attempts) with ordinality s(kind, biz_id, version, attempt, i)
+     cross join lateral (
+       select e.type, e.version, e.attempt
+         from taskledger.event e
+        where e.kind = s.kind and e.biz_id = s.biz_id
+        order by e.version desc
+        limit 1) h
+     where h.version = s.version and h.attempt = s.attempt - 1 and h.type in ('enqueued', 'released', 'interrupted')
+       and s.kind in (
+         select k.kind
+           from taskledger.limited_kind k
+           join taskledger.start_limit m on m.name = k.name
+          group by k.kind
+         having bool_and(m.rate is null and m.per is null))
+     order by s.i);
+  firsts := array(select v + 1 from unnest(versions) with ordinality u(v, i) order by u.i);
+  begin
+    for l in
+      select m.name, m.max_running, array_agg(s.i order by s.i) as starts
+        from unnest(starts) s(i)
+        join taskledger.limited_kind k on k.kind = kinds[s.i]
+        join taskledger.start_limit m on m.name = k.name
+       group by m.name, m.max_running
+       order by m.name
+    loop
+      if exists (select from taskledger.permit p where p.name = l.name and p.value = '' and p.slot > l.max_running)
+          or taskledger_internal.take_permits_at_once(l.name, '', false, l.max_running, kinds, biz_ids, firsts,
+                                                      attempts, actor, l.starts) <> '{}' then
+        raise sqlstate 'TL008'; -- gives the permits back
+      end if;
+    end loop;
+    return starts;
+  exception when sqlstate 'TL008' then
+    null;
+  end;
+  foreach start in array starts loop
+    begin
+      for l in
+        select m.name, m.max_running
+          from taskledger.limited_kind k
+          join taskledger.start_limit m on m.name = k.name
+         where k.kind = kinds[start]
+         order by m.name
+      loop
+        if not taskledger_internal.keep_own_permit(l.name, kinds[start], biz_ids[start], firsts[start],
+                                                   attempts[start], actor) then
+          full_limit := l.name;
+          if l.name = any (full_limits) then
+            raise sqlstate 'TL008';
+          end if;
+          perform taskledger_internal.take_permit(l.name, '', false, l.max_running, null, kinds[start], biz_ids[start],
+                                                  firsts[start], attempts[start], actor);
+        end if;
+        full_limit := null;
+      end loop;
+      granted := granted || start;
+    exception when sqlstate 'TL008' then
+      full_limits := array_append(full_limits, full_limit);
+    end;
+  end loop;
+  return granted;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.begin_attempts(text[], text[], integer[], integer[], text) is
+  'Takes the permits of attempts that a worker is about to begin, before their starts are recorded. versions: of the '
+  'last events that the worker has seen. Returns the numbers of the attempts, from 1, that hold all their permits.';
 
 -- The first start of a statement takes the permits and tokens of all. The setting taskledger.first_start is its
 -- position, as a hint: if the start at that position is not an earlier one of the same statement, this one is the
@@ -1116,7 +1323,7 @@ begin
   select p.biz_id
     from taskledger.limited_kind k
     join taskledger.permits p on p.name = k.name
-   where k.kind = lost_holders.kind and p.kind = lost_holders.kind
+   where k.kind = lost_holders.kind and p.kind = lost_holders.kind and p.is_recorded
      and not exists (
        select from taskledger_internal.worker_alive_ms(p.actor, lost_holders.kind) w where w.alive_ms > 0)
    group by p.biz_id
@@ -1133,6 +1340,9 @@ comment on function taskledger_internal.lost_holders(text) is
 -- is being set is skipped: its transaction may be waiting for a removed row. A look-up by exact key shows whether older
 -- rows are left, once for each gapless series: an old transaction may keep any number of removed rows from being
 -- vacuumed. A value's slots are removed highest first, once no start has used them for 10 s. Indexes: primary keys.
+--
+-- After the clock was set back, permits that workers took before an event were taken in the future: they count as taken
+-- now.
 -- +goose StatementBegin
 create function taskledger_internal.remove_permits(how_many integer) returns integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -1189,6 +1399,16 @@ begin
    using unused u
    where p.name = u.name and p.value = u.value and p.slot = u.slot and p.n in (0, u.n);
   get diagnostics removed_slots = row_count;
+  with future as materialized (
+    select p.name, p.value, p.slot, p.n
+      from taskledger.permit p
+     where p.actor is not null and p.taken_at > clock_timestamp() + interval '1 s'
+       for update of p skip locked
+  )
+  update taskledger.permit p
+     set taken_at = clock_timestamp()
+    from future f
+   where p.name = f.name and p.value = f.value and p.slot = f.slot and p.n = f.n;
   return removed + removed_slots;
 end
 $$;

@@ -41,9 +41,9 @@ grant select on taskledger_internal.limited_kinds, taskledger.start_limits to pr
 grant select on taskledger.partition_weight, taskledger_internal.partition_weights to relay, operator, reader, archiver;
 grant select on taskledger.permit, taskledger.start_token, taskledger.permits, taskledger_internal.recent_starts,
    taskledger.limit_use to relay, operator, reader, archiver;
--- The view permits calls the first.
-grant execute on function taskledger_internal.args_version, taskledger_internal.limit_value to relay, operator, reader,
-   archiver;
+-- The view permits calls the first two.
+grant execute on function taskledger_internal.args_version, taskledger_internal.permit_lasts,
+   taskledger_internal.limit_value to relay, operator, reader, archiver;
 grant select on taskledger.lease, taskledger.workers, taskledger_internal.dispatcher, taskledger_internal.worker_kinds,
    taskledger_internal.claimed_kinds, taskledger.paused_kinds to worker, relay, operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
@@ -269,8 +269,9 @@ grant execute on function taskledger_internal.is_anothers_worker, taskledger_int
    taskledger_internal.may_have_lease, taskledger_internal.poll_place, taskledger_internal.set_poll_place,
    taskledger_internal.may_claim, taskledger_internal.lock_waiting, taskledger_internal.lock_in_turn,
    taskledger_internal.take_over, taskledger_internal.attempt_of, taskledger_internal.args_version,
-   taskledger_internal.is_limited,
-   taskledger_internal.lost_holders to worker;
+   taskledger_internal.is_limited, taskledger_internal.lost_holders to worker;
+-- Workers in Go.
+grant execute on function taskledger_internal.begin_attempts to worker;
 grant execute on function taskledger_internal.short_in_a_row, taskledger_internal.newest_of to worker, relay, operator,
    reader, archiver;
 grant execute on function taskledger_internal.failures_of, taskledger_internal.policy_of,

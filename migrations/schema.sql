@@ -1841,6 +1841,96 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.begin_archive(older_than interval, place text, OUT run integer, OUT cutoff timestamp with time zone) IS 'Begins a run of the archive, for tasks that ended longer ago than older_than. place: the archive, null for none. Returns its id and the moment.';
 
+CREATE FUNCTION taskledger_internal.begin_attempts(kinds text[], biz_ids text[], versions integer[], attempts integer[], actor text) RETURNS integer[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_variable
+declare
+  l record;
+  start integer;
+  starts integer[];
+  firsts integer[];
+  full_limit text;
+  full_limits text[] := '{}';
+  granted integer[] := '{}';
+begin
+  perform taskledger_internal.check_kinds(array(select distinct k.kind from unnest(kinds) k(kind)), true);
+  if current_setting('transaction_isolation') <> 'read committed' then
+    return granted; -- its snapshot may lack a limit
+  end if;
+  starts := array(
+    select s.i
+      from unnest(kinds, biz_ids, versions, attempts) with ordinality s(kind, biz_id, version, attempt, i)
+     cross join lateral (
+       select e.type, e.version, e.attempt
+         from taskledger.event e
+        where e.kind = s.kind and e.biz_id = s.biz_id
+        order by e.version desc
+        limit 1) h
+     where h.version = s.version and h.attempt = s.attempt - 1 and h.type in ('enqueued', 'released', 'interrupted')
+       and s.kind in (
+         select k.kind
+           from taskledger.limited_kind k
+           join taskledger.start_limit m on m.name = k.name
+          group by k.kind
+         having bool_and(m.rate is null and m.per is null))
+     order by s.i);
+  firsts := array(select v + 1 from unnest(versions) with ordinality u(v, i) order by u.i);
+  begin
+    for l in
+      select m.name, m.max_running, array_agg(s.i order by s.i) as starts
+        from unnest(starts) s(i)
+        join taskledger.limited_kind k on k.kind = kinds[s.i]
+        join taskledger.start_limit m on m.name = k.name
+       group by m.name, m.max_running
+       order by m.name
+    loop
+      if exists (select from taskledger.permit p where p.name = l.name and p.value = '' and p.slot > l.max_running)
+          or taskledger_internal.take_permits_at_once(l.name, '', false, l.max_running, kinds, biz_ids, firsts,
+                                                      attempts, actor, l.starts) <> '{}' then
+        raise sqlstate 'TL008'; -- gives the permits back
+      end if;
+    end loop;
+    return starts;
+  exception when sqlstate 'TL008' then
+    null;
+  end;
+  foreach start in array starts loop
+    begin
+      for l in
+        select m.name, m.max_running
+          from taskledger.limited_kind k
+          join taskledger.start_limit m on m.name = k.name
+         where k.kind = kinds[start]
+         order by m.name
+      loop
+        if not taskledger_internal.keep_own_permit(l.name, kinds[start], biz_ids[start], firsts[start],
+                                                   attempts[start], actor) then
+          full_limit := l.name;
+          if l.name = any (full_limits) then
+            raise sqlstate 'TL008';
+          end if;
+          perform taskledger_internal.take_permit(l.name, '', false, l.max_running, null, kinds[start], biz_ids[start],
+                                                  firsts[start], attempts[start], actor);
+        end if;
+        full_limit := null;
+      end loop;
+      granted := granted || start;
+    exception when sqlstate 'TL008' then
+      full_limits := array_append(full_limits, full_limit);
+    end;
+  end loop;
+  return granted;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.begin_attempts(kinds text[], biz_ids text[], versions integer[], attempts integer[], actor text) IS 'Takes the permits of attempts that a worker is about to begin, before their starts are recorded. versions: of the last events that the worker has seen. Returns the numbers of the attempts, from 1, that hold all their permits.';
+
 CREATE FUNCTION taskledger_internal.begin_import(ids integer[], names text[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4550,6 +4640,46 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.keep_limit() IS 'The trigger that refuses the commit of a task over the limit of its kind, unless the transaction has discarded it.';
 
+CREATE FUNCTION taskledger_internal.keep_own_permit(name text, kind text, biz_id text, version integer, attempt integer, actor text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_variable
+declare
+  own taskledger.permit%rowtype;
+begin
+  select * into own
+    from taskledger.permit p
+   where p.name = name and p.value = '' and p.kind = kind and p.biz_id = biz_id and p.version = version
+     for update skip locked;
+  if not found then
+    if exists (
+      select
+        from taskledger.permit p
+       where p.name = name and p.value = '' and p.kind = kind and p.biz_id = biz_id and p.version = version) then
+      perform taskledger_internal.refuse_second_start(kind, biz_id);
+    end if;
+    return false;
+  end if;
+  if own.taken_at <= clock_timestamp() - taskledger_internal.permit_lasts() then
+    update taskledger.permit p
+       set n = p.n + 1, kind = null, biz_id = null, version = null, attempt = null, actor = null
+     where p.name = name and p.value = '' and p.slot = own.slot and p.n = own.n;
+    return false;
+  end if;
+  if own.actor is distinct from actor then
+    perform taskledger_internal.refuse_second_start(kind, biz_id);
+  end if;
+  update taskledger.permit p
+     set n = p.n + 1, taken_at = default, attempt = attempt
+   where p.name = name and p.value = '' and p.slot = own.slot and p.n = own.n;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.keep_own_permit(name text, kind text, biz_id text, version integer, attempt integer, actor text) IS 'Renews the permit that a worker took for an attempt before its first event. Returns false if there is none or it has expired, and raises TL008 if it is another worker''s.';
+
 CREATE FUNCTION taskledger_internal.keep_permit(name text, value text, kind text, biz_id text, before integer, version integer, attempt integer) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -5156,7 +5286,7 @@ begin
   select p.biz_id
     from taskledger.limited_kind k
     join taskledger.permits p on p.name = k.name
-   where k.kind = lost_holders.kind and p.kind = lost_holders.kind
+   where k.kind = lost_holders.kind and p.kind = lost_holders.kind and p.is_recorded
      and not exists (
        select from taskledger_internal.worker_alive_ms(p.actor, lost_holders.kind) w where w.alive_ms > 0)
    group by p.biz_id
@@ -5501,13 +5631,14 @@ CREATE TABLE taskledger.permit (
     value text NOT NULL COLLATE pg_catalog."C",
     kind text COLLATE pg_catalog."C",
     biz_id text COLLATE pg_catalog."C",
+    actor text COLLATE pg_catalog."C",
     CONSTRAINT permit_slot_check CHECK ((slot > 0))
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_cost_delay='0');
 
-COMMENT ON TABLE taskledger.permit IS 'Internal: who holds which slot of a limit, or held it last. The row with the highest n of each slot counts. name and value: of the limit; value is empty if the limit has one count. kind, biz_id and attempt: of the holder, null if there has been none.';
+COMMENT ON TABLE taskledger.permit IS 'Internal: who holds which slot of a limit, or held it last. The row with the highest n of each slot counts. name and value: of the limit; value is empty if the limit has one count. kind, biz_id and attempt: of the holder, null if there has been none. version: of the first event of the attempt. actor: the worker, if it took the permit before that event.';
 
-CREATE FUNCTION taskledger_internal.newest_permits(name text, value text) RETURNS TABLE(slot integer, n bigint, kind text, biz_id text, version integer, attempt integer)
+CREATE FUNCTION taskledger_internal.newest_permits(name text, value text) RETURNS TABLE(slot integer, n bigint, kind text, biz_id text, version integer, attempt integer, taken_at timestamp with time zone)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
@@ -5516,7 +5647,8 @@ CREATE FUNCTION taskledger_internal.newest_permits(name text, value text) RETURN
      p.kind,
      p.biz_id,
      p.version,
-     p.attempt
+     p.attempt,
+     p.taken_at
     FROM (generate_series(1, ( SELECT q.slot
             FROM taskledger.permit q
            WHERE ((q.name = newest_permits.name) AND (q.value = newest_permits.value))
@@ -5527,7 +5659,8 @@ CREATE FUNCTION taskledger_internal.newest_permits(name text, value text) RETURN
              q.kind,
              q.biz_id,
              q.version,
-             q.attempt
+             q.attempt,
+             q.taken_at
             FROM taskledger.permit q
            WHERE ((q.name = newest_permits.name) AND (q.value = newest_permits.value) AND (q.slot = s.slot))
            ORDER BY q.n DESC
@@ -5677,6 +5810,12 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.pause_receiver(receiver text) IS 'Pauses the deliveries of a receiver of webhooks that has answered 410 Gone, unless they are paused.';
+
+CREATE FUNCTION taskledger_internal.permit_lasts() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN '00:00:10'::interval;
+
+COMMENT ON FUNCTION taskledger_internal.permit_lasts() IS 'Returns how long an attempt holds its permits while it has no event.';
 
 CREATE FUNCTION taskledger_internal.personal_digest(salt bytea, data text, meta text, actor text) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -5942,6 +6081,18 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.refuse_overload(kind text, is_later boolean) IS 'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled tasks and tasks in line count, too.';
 
+CREATE FUNCTION taskledger_internal.refuse_second_start(kind text, biz_id text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  raise exception 'taskledger: task %/% cannot start: another worker has just begun it', kind, biz_id
+    using errcode = 'TL008', hint = 'try again in 10 s: if that worker is gone, the task can start then';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.refuse_second_start(kind text, biz_id text) IS 'Raises TL008, because another worker has a permit for the same attempt.';
+
 CREATE FUNCTION taskledger_internal.refused_kind(kinds text[], of_login boolean) RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -6181,6 +6332,16 @@ begin
    using unused u
    where p.name = u.name and p.value = u.value and p.slot = u.slot and p.n in (0, u.n);
   get diagnostics removed_slots = row_count;
+  with future as materialized (
+    select p.name, p.value, p.slot, p.n
+      from taskledger.permit p
+     where p.actor is not null and p.taken_at > clock_timestamp() + interval '1 s'
+       for update of p skip locked
+  )
+  update taskledger.permit p
+     set taken_at = clock_timestamp()
+    from future f
+   where p.name = f.name and p.value = f.value and p.slot = f.slot and p.n = f.n;
   return removed + removed_slots;
 end
 $$;
@@ -6992,7 +7153,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.take_over(kind text, biz_id text, version integer, worker text) IS 'Returns whether a task whose worker is lost may run again; buries it if not.';
 
-CREATE FUNCTION taskledger_internal.take_permit(name text, value text, is_per boolean, most integer, has_above boolean, kind text, biz_id text, version integer, attempt integer) RETURNS void
+CREATE FUNCTION taskledger_internal.take_permit(name text, value text, is_per boolean, most integer, has_above boolean, kind text, biz_id text, version integer, attempt integer, actor text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -7024,7 +7185,7 @@ begin
       select from taskledger.permit p where p.name = name and p.value = value and p.slot > most)) then
       begin
         with slot as materialized (
-          select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt
+          select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at
             from taskledger_internal.newest_permits(name, value) p
         ), lockable as materialized (
           select f.slot, f.n
@@ -7033,12 +7194,14 @@ begin
            where not exists (
              select
                from (
-                 select e.type, e.attempt
+                 select e.type, e.version, e.attempt
                    from taskledger.event e
                   where e.kind = s.kind and e.biz_id = s.biz_id
                   order by e.version desc
                   limit 1) h
-              where h.type in ('started', 'progressed') and h.attempt = s.attempt)
+              where h.type in ('started', 'progressed') and h.attempt = s.attempt
+                 or h.version = s.version - 1
+                    and s.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
              for share of f skip locked
         )
         select array_agg(l.slot) as slots, array_agg(l.n) as ns,
@@ -7097,7 +7260,9 @@ begin
                      order by e.version desc
                      limit 1) h
                  where h.type in ('started', 'progressed') and h.attempt = f.attempt
-                   and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version))
+                       and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
+                    or h.version = f.version - 1
+                       and f.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
               for update skip locked) f;
         exit when found;
       elsif looked < slots then
@@ -7106,7 +7271,7 @@ begin
             from (
               select (hand + g) % slots + 1 as slot from generate_series(0, least(16, slots - looked) - 1) g) s
            cross join lateral (
-             select q.kind, q.biz_id, q.version, q.attempt
+             select q.kind, q.biz_id, q.version, q.attempt, q.taken_at
                from taskledger.permit q
               where q.name = name and q.value = value and q.slot = s.slot
               order by q.n desc
@@ -7120,7 +7285,9 @@ begin
                   order by e.version desc
                   limit 1) h
               where h.type in ('started', 'progressed') and h.attempt = f.attempt
-                and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)));
+                    and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
+                 or h.version = f.version - 1
+                    and f.taken_at > clock_timestamp() - taskledger_internal.permit_lasts()));
         hand := (hand + least(16, slots - looked)) % slots;
         looked := looked + 16;
       else
@@ -7157,10 +7324,15 @@ begin
       perform taskledger_internal.check_limits_are_current();
     end if;
     if value = '' then
-      update taskledger.permit p
-         set n = p.n + 1, taken_at = default, kind = kind, biz_id = biz_id, version = version, attempt = attempt
-       where p.name = name and p.value = value and p.slot = place_slot and p.n = place_n
-         and coalesce((select l.max_running from taskledger.start_limit l where l.name = name), most) = most;
+      begin
+        update taskledger.permit p
+           set n = p.n + 1, taken_at = default, kind = kind, biz_id = biz_id, version = version, attempt = attempt,
+               actor = actor
+         where p.name = name and p.value = value and p.slot = place_slot and p.n = place_n
+           and coalesce((select l.max_running from taskledger.start_limit l where l.name = name), most) = most;
+      exception when unique_violation then
+        perform taskledger_internal.refuse_second_start(kind, biz_id);
+      end;
     else
       insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
       select name, value, place_slot, place_n + 1, kind, biz_id, version, attempt
@@ -7182,7 +7354,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.take_permit(name text, value text, is_per boolean, most integer, has_above boolean, kind text, biz_id text, version integer, attempt integer) IS 'Takes a permit of a limit for a start. Raises TL008 if none is free.';
+COMMENT ON FUNCTION taskledger_internal.take_permit(name text, value text, is_per boolean, most integer, has_above boolean, kind text, biz_id text, version integer, attempt integer, actor text) IS 'Takes a permit of a limit for a start. Raises TL008 if none is free.';
 
 CREATE FUNCTION taskledger_internal.take_permits() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -7210,7 +7382,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.take_permits() IS 'The trigger that takes permits and tokens for each start of a kind with limits. Raises TL008 if one is not free.';
 
-CREATE FUNCTION taskledger_internal.take_permits_at_once(name text, value text, is_per boolean, most integer, kinds text[], biz_ids text[], versions integer[], attempts integer[]) RETURNS integer[]
+CREATE FUNCTION taskledger_internal.take_permits_at_once(name text, value text, is_per boolean, most integer, kinds text[], biz_ids text[], versions integer[], attempts integer[], actor text, starts integer[]) RETURNS integer[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -7221,7 +7393,7 @@ CREATE FUNCTION taskledger_internal.take_permits_at_once(name text, value text, 
 #variable_conflict use_variable
 declare
   hint constant text[] := string_to_array(current_setting('taskledger.slots', true), chr(31));
-  rest integer[] := array(select generate_series(1, cardinality(biz_ids)));
+  rest integer[] := starts;
   is_hinted constant boolean := coalesce(hint[1] = name and hint[2] = value, false);
   hand integer := case when is_hinted then hint[3]::integer else (random() * 10000)::integer end;
   low bigint := coalesce(case when is_hinted then hint[5]::bigint end, 0);
@@ -7253,13 +7425,13 @@ begin
         select f.slot, f.n, f.ctid, s.place
           from unnest(candidates) with ordinality s(slot, place)
          cross join lateral (
-          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt
+          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt, q.taken_at
              from taskledger.permit q
             where q.name = name and q.value = value and q.slot = s.slot and q.n >= low
             order by q.n desc
             limit 1)
             union all
-          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt
+          (select q.ctid, q.n, q.kind, q.biz_id, q.version, q.attempt, q.taken_at
              from taskledger.permit q
             where q.name = name and q.value = value and q.slot = s.slot and q.n < low
             order by q.n desc
@@ -7279,21 +7451,27 @@ begin
                      order by e.version desc
                      limit 1) h
                  where h.type in ('started', 'progressed') and h.attempt = newest.attempt
-                   and (h.version = newest.version
-                        or taskledger_internal.args_version(newest.kind, newest.biz_id) <= newest.version))
+                       and (h.version = newest.version
+                            or taskledger_internal.args_version(newest.kind, newest.biz_id) <= newest.version)
+                    or h.version = newest.version - 1
+                       and newest.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
               for update skip locked) f
          limit cardinality(rest)) l;
     -- The snapshot of this statement is newer than the locks: see take_permit.
     if value = '' then
-      with added as (
-        update taskledger.permit p
-           set n = p.n + 1, taken_at = default, kind = kinds[rest[l.i]], biz_id = biz_ids[rest[l.i]],
-               version = versions[rest[l.i]], attempt = attempts[rest[l.i]]
-          from unnest(free.rows) with ordinality l(place, i)
-         where p.ctid = l.place and most = (select l.max_running from taskledger.start_limit l where l.name = name)
-        returning p.slot
-      )
-      select coalesce(array_agg(a.slot), '{}') into added from added a;
+      begin
+        with added as (
+          update taskledger.permit p
+             set n = p.n + 1, taken_at = default, kind = kinds[rest[l.i]], biz_id = biz_ids[rest[l.i]],
+                 version = versions[rest[l.i]], attempt = attempts[rest[l.i]], actor = actor
+            from unnest(free.rows) with ordinality l(place, i)
+           where p.ctid = l.place and most = (select l.max_running from taskledger.start_limit l where l.name = name)
+          returning p.slot
+        )
+        select coalesce(array_agg(a.slot), '{}') into added from added a;
+      exception when unique_violation then
+        return rest;
+      end;
     else
       with added as (
         insert into taskledger.permit (name, value, slot, n, kind, biz_id, version, attempt)
@@ -7332,7 +7510,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.take_permits_at_once(name text, value text, is_per boolean, most integer, kinds text[], biz_ids text[], versions integer[], attempts integer[]) IS 'Takes permits of a limit for starts. Returns the numbers of those, from 1, for which it has not found a free slot.';
+COMMENT ON FUNCTION taskledger_internal.take_permits_at_once(name text, value text, is_per boolean, most integer, kinds text[], biz_ids text[], versions integer[], attempts integer[], actor text, starts integer[]) IS 'Takes permits of a limit for some starts of the lists, by their numbers from 1. Returns the numbers of those for which it has not found a free slot.';
 
 CREATE FUNCTION taskledger_internal.take_permits_of_statement(xid xid8, first bigint) RETURNS void
     LANGUAGE plpgsql
@@ -7359,13 +7537,14 @@ begin
            array_agg(s.biz_id order by s.position) filter (where not s.is_next) as biz_ids,
            array_agg(s.version order by s.position) filter (where not s.is_next) as versions,
            array_agg(s.attempt order by s.position) filter (where not s.is_next) as attempts,
+           array_agg(s.actor order by s.position) filter (where not s.is_next) as actors,
            array_agg(s.position order by s.position) filter (where s.is_next) as next_positions,
            array_agg(s.kind order by s.position) as all_kinds,
            array_agg(s.weight order by s.position) as weights,
            array_agg(s.recorded_at order by s.position) as at
       from (
         select m.name, m.per, m.max_running, m.rate, k.weight, e.position, e.kind, e.biz_id, e.version, e.attempt,
-               e.recorded_at, coalesce(b.type in ('started', 'progressed'), false) as is_next,
+               e.actor, e.recorded_at, coalesce(b.type in ('started', 'progressed'), false) as is_next,
                case when m.per is null then ''
                     else taskledger_internal.limit_value(m.per, e.kind, e.biz_id) end as value
           from taskledger.event f
@@ -7383,19 +7562,32 @@ begin
       has_above := exists (
         select from taskledger.permit p where p.name = l.name and p.value = l.value and p.slot > l.max_running);
       rest := array(select generate_series(1, cardinality(l.biz_ids)));
+      if not l.is_per then
+        foreach start in array array(
+          select s.i
+            from unnest(l.kinds, l.biz_ids, l.versions) with ordinality s(kind, biz_id, version, i)
+            join taskledger.permit p
+              on p.name = l.name and p.value = '' and p.kind = s.kind and p.biz_id = s.biz_id and p.version = s.version)
+        loop
+          if taskledger_internal.keep_own_permit(l.name, l.kinds[start], l.biz_ids[start], l.versions[start],
+                                                 l.attempts[start], l.actors[start]) then
+            rest := array_remove(rest, start);
+          end if;
+        end loop;
+      end if;
       if not has_above and not is_repeatable and rest <> '{}' then
         rest := taskledger_internal.take_permits_at_once(l.name, l.value, l.is_per, l.max_running, l.kinds, l.biz_ids,
-                                                         l.versions, l.attempts);
+                                                         l.versions, l.attempts, null, rest);
       end if;
       foreach start in array rest loop
         perform taskledger_internal.take_permit(l.name, l.value, l.is_per, l.max_running, has_above, l.kinds[start],
-                                                l.biz_ids[start], l.versions[start], l.attempts[start]);
+                                                l.biz_ids[start], l.versions[start], l.attempts[start], null);
       end loop;
       if l.next_positions is not null then
         perform case when not taskledger_internal.keep_permit(l.name, l.value, e.kind, e.biz_id, b.attempt, e.version,
                                                               e.attempt) then
                   taskledger_internal.take_permit(l.name, l.value, l.is_per, l.max_running, null, e.kind, e.biz_id,
-                                                  e.version, e.attempt) end
+                                                  e.version, e.attempt, null) end
            from unnest(l.next_positions) n(position)
            join taskledger.event e on e.xid = xid and e.position = n.position
            join taskledger.event b on b.kind = e.kind and b.biz_id = e.biz_id and b.version = e.version - 1;
@@ -8241,7 +8433,8 @@ CREATE VIEW taskledger_internal.newest_permits AS
     w.biz_id,
     w.version,
     w.attempt,
-    w.taken_at
+    w.taken_at,
+    w.actor
    FROM (taskledger.start_limit l
      CROSS JOIN LATERAL ( WITH RECURSIVE walk AS (
                 ( SELECT p.value,
@@ -8251,7 +8444,8 @@ CREATE VIEW taskledger_internal.newest_permits AS
                     p.biz_id,
                     p.version,
                     p.attempt,
-                    p.taken_at
+                    p.taken_at,
+                    p.actor
                    FROM taskledger.permit p
                   WHERE (p.name = l.name)
                   ORDER BY p.value DESC, p.slot DESC, p.n DESC
@@ -8264,7 +8458,8 @@ CREATE VIEW taskledger_internal.newest_permits AS
                     q.biz_id,
                     q.version,
                     q.attempt,
-                    q.taken_at
+                    q.taken_at,
+                    q.actor
                    FROM (walk above
                      CROSS JOIN LATERAL ( SELECT p.value,
                             p.slot,
@@ -8273,7 +8468,8 @@ CREATE VIEW taskledger_internal.newest_permits AS
                             p.biz_id,
                             p.version,
                             p.attempt,
-                            p.taken_at
+                            p.taken_at,
+                            p.actor
                            FROM taskledger.permit p
                           WHERE ((p.name = l.name) AND (ROW(p.value, p.slot) < ROW(above.value, above.slot)))
                           ORDER BY p.value DESC, p.slot DESC, p.n DESC
@@ -8286,7 +8482,8 @@ CREATE VIEW taskledger_internal.newest_permits AS
             w_1.biz_id,
             w_1.version,
             w_1.attempt,
-            w_1.taken_at
+            w_1.taken_at,
+            w_1.actor
            FROM walk w_1) w)
   WHERE (l.max_running IS NOT NULL);
 
@@ -8299,10 +8496,14 @@ CREATE VIEW taskledger.permits AS
     p.n,
     p.kind,
     p.biz_id,
-    p.version,
+    LEAST(p.version, h.version) AS version,
     p.attempt,
     p.taken_at,
-    h.actor
+        CASE
+            WHEN (h.version < p.version) THEN p.actor
+            ELSE h.actor
+        END AS actor,
+    (h.version >= p.version) AS is_recorded
    FROM (taskledger_internal.newest_permits p
      CROSS JOIN LATERAL ( SELECT e.type,
             e.version,
@@ -8312,9 +8513,9 @@ CREATE VIEW taskledger.permits AS
           WHERE ((e.kind = p.kind) AND (e.biz_id = p.biz_id))
           ORDER BY e.version DESC
          LIMIT 1) h)
-  WHERE ((h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND ((h.version = p.version) OR (taskledger_internal.args_version(p.kind, p.biz_id) <= p.version)));
+  WHERE (((h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND ((h.version = p.version) OR (taskledger_internal.args_version(p.kind, p.biz_id) <= p.version))) OR ((h.version = (p.version - 1)) AND (p.taken_at > (clock_timestamp() - taskledger_internal.permit_lasts()))));
 
-COMMENT ON VIEW taskledger.permits IS 'The permits of running attempts, with the worker that runs each. name: of the limit. value: of the column that the limit is per, else empty.';
+COMMENT ON VIEW taskledger.permits IS 'The permits of running attempts, with the worker that runs each. name: of the limit. value: of the column that the limit is per, else empty. version: of the start, or if that is not recorded yet of the event before.';
 
 CREATE TABLE taskledger.start_token (
     ring bigint NOT NULL,
@@ -9032,11 +9233,12 @@ CREATE VIEW taskledger_internal.limited_kinds AS
  SELECT k.kind,
     k.name,
     k.weight,
-    (l.max_running IS NOT NULL) AS has_permits
+    (l.max_running IS NOT NULL) AS has_permits,
+    ((l.rate IS NULL) AND (l.per IS NULL)) AS is_plain
    FROM (taskledger.limited_kind k
      JOIN taskledger.start_limit l ON ((l.name = k.name)));
 
-COMMENT ON VIEW taskledger_internal.limited_kinds IS 'The kinds with limits of starts, and the names of these limits. has_permits: the limit is for how many tasks run at a time, or for this too.';
+COMMENT ON VIEW taskledger_internal.limited_kinds IS 'The kinds with limits of starts, and the names of these limits. has_permits: the limit is for how many tasks run at a time, or for this too. is_plain: it has one count and no rate.';
 
 CREATE VIEW taskledger_internal.lingering_place AS
  SELECT (c.mark -> 'listed'::text) AS place
@@ -9302,6 +9504,8 @@ CREATE INDEX limited_kind_name ON taskledger.limited_kind USING btree (name);
 CREATE INDEX login_name ON taskledger.login USING btree (name, id);
 
 CREATE INDEX parked_waiting ON taskledger.parked USING btree ("position") WHERE (NOT discarded);
+
+CREATE UNIQUE INDEX permit_attempt ON taskledger.permit USING btree (biz_id, version, kind, name) WHERE (value = ''::text);
 
 CREATE INDEX seal_late ON taskledger.seal USING gin (positions) WITH (fastupdate=off) WHERE is_late;
 

@@ -155,8 +155,12 @@ func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
 	if k.isClaimed && (v == attempt.ClaimFirst || v == attempt.Resume || v == attempt.TakeOver) {
 		return attempt.Begin // the claim records the start
 	}
-	if v == attempt.Begin && (k.isShed.Load() || k.recordsFirst()) {
-		v = attempt.ClaimFirst
+	switch {
+	case v != attempt.Begin:
+	case k.isShed.Load() || k.recordsFirst():
+		return attempt.ClaimFirst
+	case k.TakesPermits():
+		return attempt.PermitFirst
 	}
 	return v
 }
@@ -205,7 +209,7 @@ func (k *kind) canBegin(r *run) bool {
 	case !k.isFresh(r) || k.Tasks.IsRecalled(t):
 		k.decideAgain(t)
 	case !k.readArgs(t):
-	case k.recordsFirst() && !r.RecordsStart(): // since before the args were read, or meanwhile
+	case k.recordsFirst() && !r.RecordsStart() || k.TakesPermits() && !r.IsAllowed(): // it changed meanwhile
 		k.decideAgain(t)
 	default:
 		return true

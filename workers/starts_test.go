@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -71,9 +72,8 @@ func TestLockedStartsTakeNoConnections(t *testing.T) {
 	b.AwaitSucceeded(tasks)
 }
 
-// Starts of a kind with a limit, and the successes that give permits back, share transactions: a permit passes from
-// task to task by both.
-func TestStartsAndSuccessesShareTransactions(t *testing.T) {
+// Permits and the successes that give them back share transactions: a permit passes from task to task by both.
+func TestPermitsAndSuccessesShareTransactions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
@@ -88,15 +88,24 @@ func TestStartsAndSuccessesShareTransactions(t *testing.T) {
 		inside.Add(-1)
 		return nil
 	}, &workers.KindConfig{Slots: 2 * limit}))
+	ledgertest.ExecAsOwner(t, b.DB, `
+		create table permitted (xid xid8 default pg_current_xact_id());
+		grant select, insert on permitted to public;
+		create function note_permit() returns trigger language plpgsql as $$
+		begin
+		  insert into public.permitted default values;
+		  return null;
+		end
+		$$;
+		create trigger note_permit after update on taskledger.permit for each row execute function note_permit()`)
 	shared := func() bool {
 		return one[bool](b, `
 			select exists (
-			  select from taskledger.event s join taskledger.event e on e.xid = s.xid
-			   where s.type = 'started' and e.type = 'succeeded')`)
+			  select from permitted p join taskledger.event e on e.xid = p.xid where e.type = 'succeeded')`)
 	}
 	for round := 1; round == 1 || !shared(); round++ {
 		if round > 100 {
-			t.Fatal("no transaction of 10,000 tasks has a start and a success")
+			t.Fatal("no transaction of 10,000 tasks has a permit and a success")
 		}
 		b.EnqueueRound(fmt.Sprint("round-", round), tasks)
 		b.AwaitSucceeded(round * tasks)

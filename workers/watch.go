@@ -34,6 +34,7 @@ type view struct {
 	claimed     map[ledger.Kind]bool // live workers claim their tasks
 	limited     map[ledger.Kind]bool // limits of starts apply to them
 	gated       map[ledger.Kind]bool // of these, a concurrency limit does
+	firsts      map[ledger.Kind]bool // of these, a limit needs the event of each start
 }
 
 // watch reads the state of the database at intervals until quit is done. While it is unavailable nothing changes.
@@ -83,17 +84,22 @@ func (p *Pool) note(ctx context.Context, v view) {
 	}
 }
 
-// noteLimit records whether limits of starts apply to the kind. If so, each start is recorded before the handler, and
-// the database refuses it above the limit.
-func (k *kind) noteLimit(v view) { k.SetLimited(v.limited[k.Name], v.gated[k.Name]) }
+// noteLimit records whether limits of starts apply to the kind. If so, each attempt takes its permits before the
+// handler, or records its start, and the database refuses it above the limit.
+func (k *kind) noteLimit(v view) {
+	is := v.limited[k.Name]
+	k.SetLimited(is, v.gated[k.Name], is && !v.firsts[k.Name])
+}
 
 // recordsFirst reports whether attempts record their start before the handler runs.
-func (k *kind) recordsFirst() bool { return !k.isClaimed && (k.claims.isOn.Load() || k.IsLimited()) }
+func (k *kind) recordsFirst() bool {
+	return !k.isClaimed && (k.claims.isOn.Load() || k.IsLimited() && !k.TakesPermits())
+}
 
 func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 	v := view{asked: time.Now(), paused: make(map[ledger.Kind]bool), shed: make(map[ledger.Kind]bool),
 		claimed: make(map[ledger.Kind]bool), limited: make(map[ledger.Kind]bool),
-		gated: make(map[ledger.Kind]bool)}
+		gated: make(map[ledger.Kind]bool), firsts: make(map[ledger.Kind]bool)}
 	rows, err := db.Query(ctx, watchSQL)
 	if err != nil {
 		return v, pgerr.Explain("read the state of the database", err)
@@ -111,8 +117,10 @@ func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 		case "claimed":
 			v.claimed[kind] = true
 		case "limited":
-			v.limited[kind] = true
+			v.limited[kind], v.firsts[kind] = true, true
 		case "gated":
+			v.limited[kind], v.firsts[kind], v.gated[kind] = true, true, true
+		case "permit":
 			v.limited[kind], v.gated[kind] = true, true
 		case "shed":
 			v.shed[kind] = true

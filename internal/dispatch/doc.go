@@ -27,10 +27,11 @@
 //
 // A limit of starts has a gate, or one for each partition or order key. The gate counts the tasks that hold a permit,
 // by the events of the feed, and the tasks that are assigned; the limit less these are offered. Of a rate it counts the
-// starts of the last window. A task whose worker is gone still holds its permit, and passes a closed gate. The permits
-// and tokens in use are read when the limit is set; until then its gates are closed. The start of the task takes the
-// permit, and the database refuses it above the limit. So two dispatchers that know nothing of each other cannot exceed
-// the limit. Tasks at a closed gate of their value are parked there, so that tasks behind them are offered.
+// starts of the last window. A task whose worker is gone still holds its permit, and passes a closed gate if its start
+// is recorded. The permits and tokens in use are read when the limit is set; until then its gates are closed. The start
+// of the task takes the permit, and the database refuses it above the limit. So two dispatchers that know nothing of
+// each other cannot exceed the limit. Tasks at a closed gate of their value are parked there, so that tasks behind them
+// are offered.
 //
 // # Messages
 //

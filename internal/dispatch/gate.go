@@ -81,6 +81,7 @@ type use struct {
 	version ledger.Version // of the last event that is known
 	value   string
 	isHeld  bool // by an attempt that has started
+	isOpen  bool // isHeld, but the start is not recorded: another attempt cannot take it over
 	isOnWay bool // the task is assigned to a session
 	// isEnding: the worker no longer holds the task, so the attempt has ended, or will be repeated. The next task may
 	// have the permit before the feed delivers the end.
@@ -93,8 +94,10 @@ func (u use) counts() bool { return u.isHeld && !u.isEnding || u.isOnWay }
 // Permit is a permit in use, as read from the ledger.
 type Permit struct {
 	Key     ledger.Key
-	Version ledger.Version // of the start
+	Version ledger.Version // of the start, or of the event before
 	Value   string
+	// IsOpen: the start is not recorded yet.
+	IsOpen bool
 }
 
 // Start is a use of tokens, by the database's clock.
@@ -218,6 +221,7 @@ func (l *limit) apply(e *Event, isDropped bool) {
 	}
 	u := l.uses[e.Key]
 	u.version, u.value, u.isHeld, u.isEnding = e.Version, value, e.Change == Begun, isDropped
+	u.isOpen = false
 	if e.IsStart && l.Burst > 0 {
 		l.gateOf(value).noteStart(e.RecordedAt, l.Kinds[e.Key.Kind])
 		if l.isReading {
@@ -481,7 +485,7 @@ func (d *Dispatcher) TakePermits(name string, read InUse, failed bool) {
 	held := make(map[ledger.Key]use, len(read.Permits))
 	for _, p := range read.Permits {
 		if moved[p.Key].version <= p.Version {
-			held[p.Key] = use{version: p.Version, value: p.Value}
+			held[p.Key] = use{version: p.Version, value: p.Value, isOpen: p.IsOpen}
 		}
 	}
 	for k, u := range moved {
@@ -498,7 +502,7 @@ func (d *Dispatcher) TakePermits(name string, read InUse, failed bool) {
 	}
 	for k, of := range held {
 		u := l.uses[k]
-		u.version, u.value, u.isHeld = max(u.version, of.version), of.value, true
+		u.version, u.value, u.isHeld, u.isOpen = max(u.version, of.version), of.value, true, of.isOpen
 		l.set(k, u)
 		d.setHolder(d.tasks[k])
 	}
@@ -523,7 +527,8 @@ func (d *Dispatcher) isHolder(t *Task) (is bool) {
 		if _, applies := l.valueOf(t); !applies || l.MaxRunning < 0 {
 			continue
 		}
-		if is = l.uses[t.Key].isHeld; !is {
+		u := l.uses[t.Key]
+		if is = u.isHeld && !u.isOpen; !is {
 			return false
 		}
 	}

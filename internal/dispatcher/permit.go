@@ -114,7 +114,7 @@ func (o *office) inUse(ctx context.Context, names []string) (map[string]dispatch
 	var p dispatch.Permit
 	var used *int64
 	columns := []any{pgquery.Micros(&at), &name, &p.Value, (*string)(&p.Key.Kind), (*string)(&p.Key.BizID),
-		(*int32)(&p.Version), &used}
+		(*int32)(&p.Version), &p.IsOpen, &used}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
 		u := all[name]
 		switch {

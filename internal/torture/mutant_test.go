@@ -51,8 +51,8 @@ var mutants = []mutant{
 	{
 		name:    "the permit of an attempt that has ended is not free",
 		file:    "migrations/00021_start_limit.sql",
-		old:     "h.type in ('started', 'progressed') and h.attempt = f.attempt\n                   and (",
-		mutated: "h.attempt = f.attempt\n                   and (",
+		old:     "h.type in ('started', 'progressed') and h.attempt = p.attempt\n",
+		mutated: "h.attempt = p.attempt\n",
 		faults:  "kill-worker", rules: []string{"unfinished"},
 	},
 	{

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -13,6 +14,34 @@ import (
 type change struct {
 	at time.Time
 	by int // 1: start, -1: end
+}
+
+// permitLasts is how long an attempt surely keeps its permit after its handler began, if its start is not recorded: the
+// permit expires 10 s after it was taken, and a worker that has waited too long since then takes a new permit.
+const permitLasts = 3 * time.Second
+
+// unrecorded returns the changes of an attempt before its first event e, which ends it or records its start late. The
+// worker's clock is the database's: they share a machine.
+func unrecorded(e ledger.Event) []change {
+	var data struct {
+		StartedAt  time.Time `json:"started_at"`
+		DurationMS float64   `json:"duration_ms"`
+	}
+	if json.Unmarshal(e.Data, &data) != nil { // a start without data
+		return nil
+	}
+	began := data.StartedAt
+	if e.Type.State() == ledger.StateRunning {
+		began = e.RecordedAt.Add(-time.Duration(data.DurationMS * float64(time.Millisecond)))
+	}
+	if began.IsZero() || !began.Before(e.RecordedAt) {
+		return nil
+	}
+	end := e.RecordedAt
+	if last := began.Add(permitLasts); last.Before(end) {
+		end = last
+	}
+	return []change{{began, 1}, {end, -1}}
 }
 
 // exceeded finds the moments at which more tasks of a limit ran than it allows. An attempt has ended before its end is
@@ -30,6 +59,9 @@ func exceeded(r *record) (all []string) {
 			runs := false
 			for _, e := range events {
 				is := e.Type.State() == ledger.StateRunning
+				if !runs {
+					changes = append(changes, unrecorded(e)...)
+				}
 				switch {
 				case is && !runs:
 					changes = append(changes, change{e.RecordedAt, 1})

@@ -116,6 +116,11 @@ func TestRulesFindBreaches(t *testing.T) {
 			r.limits = []ledger.StartLimit{{
 				Name: "partner-x", Kinds: map[ledger.Kind]int{once.Name(): 1}, MaxRunning: new(1)}}
 		}},
+		{name: "more attempts without a recorded start than a limit allows", breach: func(r *record) {
+			r.tasks[rerun][4].Data = []byte(`{"started_at":"1969-12-31T23:59:59Z"}`)
+			r.limits = []ledger.StartLimit{{
+				Name: "partner-x", Kinds: map[ledger.Kind]int{again.Name(): 1}, MaxRunning: new(0)}}
+		}, want: []string{"limit"}},
 		{name: "a turn before an earlier task", breach: func(r *record) { r.jumped = []string{"x"} },
 			want: []string{"line"}},
 		{name: "a gap in the versions", breach: func(r *record) {

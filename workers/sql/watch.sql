@@ -4,7 +4,8 @@
 -- first dispatcher); and one kind with a condition in each row:
 -- 'paused': by an operator; 'claimed': live workers claim its tasks instead of asking the dispatcher;
 -- 'shed': its oldest waiting tasks are or may soon be discarded, because at least half of the limit is waiting;
--- 'gated': with a concurrency limit; 'limited': with a rate limit.
+-- 'permit': with a concurrency limit that has one count and no rate; 'gated': with another limit that has permits;
+-- 'limited': with a limit that has none.
 -- Without such kinds, one row with the kind ''.
 -- Locks nothing. Reads the small tables of pauses, leases and limits, and one row for each count.
 select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.session_incarnation(), '') end,
@@ -21,7 +22,7 @@ select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.s
    select c.kind, 'claimed'
      from taskledger_internal.claimed_kinds c
    union all
-   select l.kind, case when l.has_permits then 'gated' else 'limited' end
+   select l.kind, case when not l.has_permits then 'limited' when l.is_plain then 'permit' else 'gated' end
      from taskledger_internal.limited_kinds l
    union all
    select o.kind, 'shed'

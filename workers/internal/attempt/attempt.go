@@ -84,7 +84,10 @@ func (a *Attempt) Task() *Task { return a.task }
 func (a *Attempt) Number() ledger.Attempt { return a.number }
 
 // RecordsStart reports whether the start is recorded before the handler begins.
-func (a *Attempt) RecordsStart() bool { return a.verdict != Begin }
+func (a *Attempt) RecordsStart() bool { return a.IsAllowed() && a.verdict != PermitFirst }
+
+// IsAllowed reports whether the limits of the kind allow the handler when it begins.
+func (a *Attempt) IsAllowed() bool { return a.verdict != Begin }
 
 // HasStart reports whether the start of an attempt that has begun is recorded.
 func (a *Attempt) HasStart() bool {
@@ -99,9 +102,9 @@ func (a *Attempt) Decided() time.Time { return a.decidedAt }
 // Context returns the handler's context; nil if the attempt has not begun.
 func (a *Attempt) Context() context.Context { return a.ctx }
 
-// GiveBack gives back a task whose handler has not begun, by an event if its start is recorded.
+// GiveBack gives back a task whose handler has not begun, by an event if its start is recorded or it holds a permit.
 func (a *Attempt) GiveBack() {
-	if !a.claimed {
+	if !a.claimed && !a.hasPermit {
 		a.kind.Tasks.GiveBack(a.task)
 		return
 	}

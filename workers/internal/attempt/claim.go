@@ -9,11 +9,16 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// claim records the start of an attempt before its handler runs, if another attempt may have begun before. It reports
-// whether the handler may run; if not, the task is dropped or decided again later. It is called when the attempt is in
-// a slot, not when its head is read: if this process dies, a task that only waited must not count as lost.
+// claim records the start of an attempt before its handler runs, if another attempt may have begun before, or takes its
+// permits. It reports whether the handler may run; if not, the task is dropped or decided again later. It is called
+// when the attempt is in a slot, not when its head is read: if this process dies, a task that only waited must not
+// count as lost.
 func (a *Attempt) claim() bool {
-	if a.verdict != ClaimFirst && a.verdict != TakeOver {
+	switch {
+	case a.verdict == PermitFirst && a.takePermits():
+		fault.Point(pointClaimed)
+		return true
+	case a.verdict != PermitFirst && a.verdict != ClaimFirst && a.verdict != TakeOver:
 		return true
 	}
 	k := a.kind

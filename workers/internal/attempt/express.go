@@ -10,18 +10,20 @@ import (
 )
 
 // express records the events for which others wait: the starts of attempts that must be recorded before their handlers
-// run, and successes that give back a permit or are awaited. It records them at once, in groups: while one group is
-// recorded the next one gathers. Starts and successes share groups: a permit passes from one task to the next by both,
-// and the transaction of a group costs as much as forty of its rows. It is safe for concurrent use.
+// run, and successes that give back a permit or are awaited. It takes permits too. It does so at once, in groups: while
+// one group is recorded the next one gathers. Starts, permits and successes share groups: a permit passes from one task
+// to the next by two of them, and the transaction of a group costs as much as forty of its rows. It is safe for
+// concurrent use.
 type express struct {
 	runner *Runner
 	queue  *queue.Queue[urgent]
 	isBusy atomic.Bool // a goroutine records groups
 }
 
-// urgent is an event to be recorded.
+// urgent is an event to be recorded, or an attempt that needs permits.
 type urgent struct {
-	success completion // or, if it has no attempt:
+	success completion     // or, if it has no attempt:
+	permit  *permitRequest // or, if it is nil:
 	start   start
 }
 
@@ -76,28 +78,37 @@ func (x *express) gather() {
 	}
 }
 
-// recordGroup records the events of a group in one statement.
+// recordGroup records the events of a group in one statement. If attempts need permits, the statement that takes them
+// is sent with it.
 func (x *express) recordGroup(group []urgent) {
 	ctx, cancel := x.runner.Operation()
 	defer cancel()
-	requests := make([]ledger.AppendRequest, len(group))
+	requests := make([]ledger.AppendRequest, 0, len(group))
+	events := make([]*urgent, 0, len(group)) // of requests
+	db := &permitTaker{runner: x.runner}
 	for i := range group {
-		if one := &group[i]; one.success.attempt != nil {
-			requests[i] = one.success.request()
-			unexported.SetLastEvent(&requests[i], one.success.attempt.last())
-		} else {
-			requests[i] = one.start.request
-			unexported.SetLastEvent(&requests[i], one.start.last)
+		switch one := &group[i]; {
+		case one.success.attempt != nil:
+			requests, events = append(requests, one.success.request()), append(events, one)
+			unexported.SetLastEvent(&requests[len(requests)-1], one.success.attempt.last())
+		case one.permit != nil:
+			db.requests = append(db.requests, one.permit)
+		default:
+			requests, events = append(requests, one.start.request), append(events, one)
+			unexported.SetLastEvent(&requests[len(requests)-1], one.start.last)
 		}
 	}
 	var ended []completion
 	var results []ledger.AppendResult
-	for i, r := range ledger.AppendEach(ctx, x.runner.db, requests) {
-		if group[i].success.attempt != nil {
-			ended, results = append(ended, group[i].success), append(results, r)
-		} else {
-			group[i].start.result <- r
+	if len(requests) > 0 {
+		for i, r := range ledger.AppendEach(ctx, db, requests) {
+			if one := events[i]; one.success.attempt != nil {
+				ended, results = append(ended, one.success), append(results, r)
+			} else {
+				one.start.result <- r
+			}
 		}
 	}
+	db.finish(ctx)
 	x.runner.completer.retries.Add(x.runner.completer.end(ended, results)...)
 }

@@ -131,6 +131,7 @@ const (
 	Drop                       // nothing to do: the task is finished, or a later event will be offered
 	Begin                      // no attempt has begun
 	ClaimFirst                 // an attempt may have begun: the start is recorded before the handler runs
+	PermitFirst                // no attempt has begun: permits are taken before the handler runs
 	Resume                     // this process began, and could not record an outcome
 	Wait                       // another worker runs the task
 	TakeOver                   // another worker ran the task and is gone

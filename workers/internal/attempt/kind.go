@@ -56,13 +56,19 @@ type Kind struct {
 	overdue    atomic.Int32
 	isLimited  atomic.Bool // a limit of starts applies
 	isGated    atomic.Bool // a concurrency limit applies, whose permits are free when an attempt has ended
+	isPermit   atomic.Bool // all limits of starts that apply give permits without an event
 }
 
-// SetLimited records whether a limit of starts applies to the kind, and whether that is one of concurrency.
-func (k *Kind) SetLimited(is, isGated bool) {
+// SetLimited records whether a limit of starts applies to the kind, whether one of concurrency does, and whether all
+// give permits without an event.
+func (k *Kind) SetLimited(is, isGated, isPermit bool) {
 	k.isLimited.Store(is)
 	k.isGated.Store(isGated)
+	k.isPermit.Store(isPermit)
 }
+
+// TakesPermits reports whether attempts take permits instead of recording their start.
+func (k *Kind) TakesPermits() bool { return k.isPermit.Load() && !k.RecordsAtOnce }
 
 // IsLimited reports whether a limit of starts applies to the kind.
 func (k *Kind) IsLimited() bool { return k.isLimited.Load() }

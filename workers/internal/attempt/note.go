@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -37,7 +38,8 @@ func (k *Kind) stopNoteTimer(t *noteTimer) {
 }
 
 // noteStart is called when an attempt has run for StartedAfter. It records the start, outside the attempt's
-// transaction, and watches for the end of its context. Quick attempts need neither.
+// transaction, and watches for the end of its context. Quick attempts need neither. If the attempt holds a permit,
+// which expires without the event, it tries until the event is recorded.
 func (a *Attempt) noteStart() {
 	a.mu.Lock()
 	if a.isJoined {
@@ -48,8 +50,17 @@ func (a *Attempt) noteStart() {
 		time.AfterFunc(a.kind.Grace(), a.abandon)
 	})
 	a.mu.Unlock()
-	_ = a.Note(ledger.EventStarted, nil)
+	for {
+		err := a.Note(ledger.EventStarted, nil)
+		if err == nil || errors.Is(err, errEnded) || !a.hasPermit || loop.Sleep(a.ctx, noteAgainAfter) != nil {
+			return
+		}
+	}
 }
+
+// noteAgainAfter is how long after an error the start of an attempt with a permit is recorded again. Without the event
+// the permit expires.
+const noteAgainAfter = 500 * time.Millisecond
 
 // Note appends an event of the running attempt outside its transaction: its start, unless that is already recorded, or
 // progress, which implies the start. Notes of one attempt do not overlap. If another process has appended to the task,
@@ -99,6 +110,8 @@ func (a *Attempt) appendNote(
 		return e, e.Version, nil, nil
 	case ledger.IsConflict(err):
 		return e, a.version, fenceOf(err), err
+	case errors.Is(err, ledger.ErrStartLimit) && a.hasPermit: // the permit has expired
+		return e, a.version, ErrFenced, err
 	}
 	// The event may or may not be recorded: the head decides.
 	k.warn(

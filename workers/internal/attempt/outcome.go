@@ -69,7 +69,7 @@ func (a *Attempt) conclude(cause, err error) {
 		a.endWith(OutcomeFenced, ErrFenced)
 		k.Again(a.task)
 	case d.HasNotBegun && (cause != nil || d.GivesBack):
-		if !a.claimed { // otherwise an event records it
+		if !a.claimed && !a.hasPermit { // otherwise an event records it
 			a.endWith(OutcomeInterrupted, nil)
 		}
 		a.GiveBack()
@@ -143,6 +143,7 @@ type recorder struct {
 	version    ledger.Version // the task's last event that this attempt has seen
 	head       readHead
 	claimed    bool // its start is recorded
+	hasPermit  bool // it took the permits of its limits without an event
 	wasRunning bool // the head was an event of a running attempt
 	// isElsewhere: the handler's error did not come from its transaction, which is open and intact.
 	isElsewhere bool

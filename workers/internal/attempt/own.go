@@ -3,6 +3,7 @@ package attempt
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,7 +23,7 @@ type ownTx struct {
 // runInTransaction runs the attempt on a connection, in a transaction that it shares with other waiting attempts if it
 // may, otherwise in its own.
 func (a *Attempt) runInTransaction() {
-	k := a.kind
+	k, began := a.kind, time.Now()
 	select {
 	case k.connections <- struct{}{}:
 	case <-k.work.Done():
@@ -37,6 +38,10 @@ func (a *Attempt) runInTransaction() {
 		return
 	}
 	defer conn.Release()
+	if a.hasPermit && time.Since(began) > permitFresh && !a.takePermits() {
+		k.Again(a.task)
+		return
+	}
 	if s := k.share(a, conn); s != nil {
 		s.run(a)
 		return

@@ -23,7 +23,7 @@ const maxGrace = 5 * time.Second
 // Crash points, for package fault.
 const (
 	pointReady     = "worker.ready"     // the attempt has a slot, nothing is recorded
-	pointClaimed   = "worker.claimed"   // the start is recorded, the handler has not begun
+	pointClaimed   = "worker.claimed"   // the start is recorded or permits are taken, the handler has not begun
 	pointHandler   = "worker.handler"   // the handler has returned, nothing is committed
 	pointCommitted = "worker.committed" // the outcome is committed, the task is still in flight
 )
