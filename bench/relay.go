@@ -98,7 +98,7 @@ func relayOurs(ctx context.Context, t *trial, replicas int, syncAlways bool, eve
 // ensureStream makes the stream that the relay would make.
 func (n *node) ensureStream(ctx context.Context) error {
 	var installation string
-	if err := n.t.db.QueryRow(ctx, "select taskledger.installation()").Scan(&installation); err != nil {
+	if err := n.t.db.QueryRow(ctx, "select taskledger_internal.installation()").Scan(&installation); err != nil {
 		return err
 	}
 	js, err := jetstream.New(n.nc)

@@ -245,7 +245,7 @@ func TestPublicHasNoRights(t *testing.T) {
 	for _, statement := range []string{
 		`select taskledger.enqueue('payment.send', 'forged-1', '{"eur":1000000}', actor => 'cfo@example.com')`,
 		`select taskledger.enqueue_many('[]')`, `select nextval('taskledger.rejected')`,
-		`select taskledger.installation()`,
+		`select taskledger_internal.installation()`,
 		`select 1 from taskledger.event`,
 	} {
 		if _, err := conn.Exec(t.Context(), statement); !pgerr.Is(err, pgerr.InsufficientPrivilege) {

@@ -73,14 +73,14 @@ insert into taskledger.setting (name, value) values
   ('max_meta_bytes', '16384');
 
 -- +goose StatementBegin
-create function taskledger.installation() returns text
+create function taskledger_internal.installation() returns text
 language sql stable parallel safe
 begin atomic
   select s.value from taskledger.setting s where s.name = 'installation';
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.installation() is
+comment on function taskledger_internal.installation() is
   'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
 -- With the caller's rights. A migration tool of the user may have another table.

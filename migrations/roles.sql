@@ -178,7 +178,7 @@ grant select on taskledger_internal.floors to producer;
 grant execute on function taskledger_internal.restored_until to producer, relay, operator, reader, archiver, subscriber;
 
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
-grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,
+grant execute on function taskledger_internal.installation, taskledger.state_after, taskledger.shard_of to producer,
    worker, relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger_internal.due_at, taskledger_internal.with_moment, taskledger_internal.is_reserved,
    taskledger_internal.is_first to producer, worker, relay, operator;

@@ -880,24 +880,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval, guarantee text) IS 'Renews or creates a worker''s lease. While it lasts, no other worker takes over its tasks. kinds are the kinds that it works on. guarantee is exactly once if effects commit with taskledger.finish, else at least once. A duration of 0 removes the lease. A worker''s id belongs to the login that holds its lease.';
 
-CREATE TABLE taskledger.setting (
-    name text NOT NULL COLLATE pg_catalog."C",
-    value text NOT NULL,
-    CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
-);
-
-COMMENT ON TABLE taskledger.setting IS 'Settings that all programs share: installation, max_args_bytes, max_meta_bytes.';
-
-CREATE FUNCTION taskledger.installation() RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE
-    BEGIN ATOMIC
- SELECT s.value
-    FROM taskledger.setting s
-   WHERE (s.name = 'installation'::text);
-END;
-
-COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
-
 CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, priority smallint, partition text, run integer, data json, meta json)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4418,6 +4400,24 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.incarnation() IS 'Returns the id in the table incarnation; null on a standby, and until a feed is opened after a crash or a restore.';
+
+CREATE TABLE taskledger.setting (
+    name text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL,
+    CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
+);
+
+COMMENT ON TABLE taskledger.setting IS 'Settings that all programs share: installation, max_args_bytes, max_meta_bytes.';
+
+CREATE FUNCTION taskledger_internal.installation() RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT s.value
+    FROM taskledger.setting s
+   WHERE (s.name = 'installation'::text);
+END;
+
+COMMENT ON FUNCTION taskledger_internal.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
 CREATE FUNCTION taskledger_internal.is_anothers_worker(worker text, kind text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER

@@ -20,7 +20,7 @@ func TestClaimOfAnEarlierRunAnswersNothing(t *testing.T) {
 	b.awaitPublished()
 	claims := servicetest.Try(b.nc.SubscribeSync(stream.Copies))(t)
 	var installation string
-	if err := b.pool.QueryRow(b.ctx(), "select taskledger.installation()").Scan(&installation); err != nil {
+	if err := b.pool.QueryRow(b.ctx(), "select taskledger_internal.installation()").Scan(&installation); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(word string) {

@@ -24,7 +24,6 @@ var functions = []string{
 	"finish",
 	"give_subscriber",
 	"heartbeat",
-	"installation",
 	"read_feed",
 	"release",
 	"remove_subscriber",

@@ -1,2 +1,2 @@
 -- Selects the time and the id of the installation. No parameters. Locks nothing. Index: primary key of setting.
-select (extract(epoch from clock_timestamp()) * 1e6)::bigint, taskledger.installation()
+select (extract(epoch from clock_timestamp()) * 1e6)::bigint, taskledger_internal.installation()

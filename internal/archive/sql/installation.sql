@@ -1,2 +1,2 @@
 -- The ledger's installation. Locks nothing.
-select taskledger.installation()
+select taskledger_internal.installation()

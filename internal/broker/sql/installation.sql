@@ -1,2 +1,2 @@
 -- Selects the id of the ledger's installation. Locks nothing. Index: primary key.
-select taskledger.installation()
+select taskledger_internal.installation()

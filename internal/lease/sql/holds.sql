@@ -3,5 +3,5 @@
 select exists (
          select from taskledger.lease l
           where l.name = $1::text and l.holder = $2::text and l.alive_until > clock_timestamp())
-       and taskledger.installation() = $3::text and taskledger_internal.server_run() = $4::text
+       and taskledger_internal.installation() = $3::text and taskledger_internal.server_run() = $4::text
        and not pg_is_in_recovery()

@@ -2,7 +2,7 @@
 -- without a batch. Also the installation of the ledger.
 -- Locks nothing. Index: primary key, backwards.
 select coalesce(s.batch, 0), coalesce(s.first_leaf, 0), coalesce(cardinality(s.positions), 0), coalesce(s.top, 0),
-       taskledger.installation()
+       taskledger_internal.installation()
   from (values (1)) one
   left join lateral (
    select n.batch, n.first_leaf, n.positions, n.top from taskledger.seal n order by n.batch desc limit 1) s on true

@@ -1,2 +1,2 @@
 -- Selects the id of this installation. Locks nothing. Index: primary key of setting.
-select taskledger.installation()
+select taskledger_internal.installation()
