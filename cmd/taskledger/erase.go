@@ -96,6 +96,8 @@ func eraseTasks(ctx context.Context, a *app, pool *pgxpool.Pool, o erasure.Optio
 func eraseError(err error) error {
 	unreadable := (*erasure.UnreadableError)(nil)
 	switch {
+	case errors.Is(err, ledger.ErrUnknownTask):
+		return failf(exitNotFound, "%s", err).hinted("all tasks whose id begins so: --prefix")
 	case errors.Is(err, erasure.ErrNotProjected):
 		return failf(exitUnavailable, "%s", err).hinted("the projector must run: taskledger serve; it may be behind, " +
 			"or rebuilding its tables: taskledger status; then run the command again")

@@ -33,7 +33,7 @@ func newStateCommand(a *app) *cobra.Command {
 With --list, list the tasks in the order of their keys; with -o jsonl it streams all of them, one a line.
 
 The events decide, in the order in which they were committed; no projector is needed. The command reads all
-events up to the moment: a million tasks take some seconds.`,
+events up to the moment: a million tasks take some seconds. Tasks that were archived since are left out.`,
 		Example: "  taskledger state 2026-11-17T09:00:00Z\n" +
 			"  taskledger state 2026-11-17T09:00:00Z --kind coupon.send --list --state dead -o jsonl",
 		Args: exactArgs(1),

@@ -75,14 +75,17 @@ func printTask(a *app, task ledger.Task, why string) error {
 			at := task.ArchivedAt.UTC().Format(time.RFC3339) + ", " + ago(task.ArchivedAt)
 			fields = append(fields, [2]string{"archived", at})
 		}
+		by := ""
+		if task.Actor != "" { // it is erased
+			by = " by " + plain(task.Actor)
+		}
 		if !task.EnqueuedAt.IsZero() { // a wait knows state, version and time of an archived task alone
 			fields = append(fields, [][2]string{
 				{"attempt", strconv.Itoa(int(task.Attempt))},
 				{"failures", strconv.Itoa(task.Failures)},
 				{"shard", strconv.Itoa(int(task.Shard))},
 				{"enqueued", task.EnqueuedAt.UTC().Format(time.RFC3339) + ", " + ago(task.EnqueuedAt)},
-				{"updated", task.UpdatedAt.UTC().Format(time.RFC3339) + ", " + ago(task.UpdatedAt) + " by " +
-					plain(task.Actor)},
+				{"updated", task.UpdatedAt.UTC().Format(time.RFC3339) + ", " + ago(task.UpdatedAt) + by},
 			}...)
 		}
 		for _, f := range []struct {
