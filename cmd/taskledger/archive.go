@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -158,6 +160,10 @@ func archiveTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlag
 	if err != nil {
 		if report.Tasks > 0 {
 			fmt.Fprintf(a.stderr, "archived before the error: %s tasks\n", count(report.Tasks))
+		}
+		if damaged := (*archive.FileError)(nil); errors.As(err, &damaged) {
+			return failf(exitIntegrity, "%s", err).hinted("of a volume written just now, its events are not as they " +
+				"were sealed, and stay: taskledger verify seal; restore an older one from another copy of the archive")
 		}
 		return archiveError(err)
 	}

@@ -101,6 +101,27 @@ func TestArchivedTaskIsShown(t *testing.T) {
 		}
 		do(exitOK, line+" --archive "+moved)
 	}
+	if _, stderr := do(exitNotFound, "tree coupon.send A-1"); !strings.Contains(stderr,
+		"show it with: taskledger history coupon.send A-1;") {
+		t.Error(stderr)
+	}
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	if err := os.CopyFS(damaged, os.DirFS(moved)); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(damaged, "volumes", "*", "*.zst"))
+	if err != nil || len(segments) != 1 {
+		t.Fatal(segments, err)
+	}
+	if err := os.Truncate(segments[0], 40); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(damaged, place); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := do(exitIntegrity, "show task coupon.send A-1"); !strings.Contains(stderr, "restore this file") {
+		t.Error(stderr)
+	}
 	ledgertest.Enqueue(t, b.DB, key, `{}`)
 	if text, _ := do(exitOK, "history coupon.send A-1 -o jsonl --archive "+moved); strings.Count(text, "\n") != 4 ||
 		!strings.HasPrefix(text, history) {

@@ -142,6 +142,7 @@ func describe(err error) *failure {
 		timeout    *ledger.WaitTimeoutError
 		task       *ledger.TaskError
 		unreadable *archive.UnreadableError
+		damaged    *archive.FileError
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
 	if raised := (*pgconn.PgError)(nil); errors.As(err, &raised) && strings.HasPrefix(raised.Message, "taskledger") {
@@ -150,6 +151,9 @@ func describe(err error) *failure {
 	switch {
 	case errors.As(err, &invalid):
 		f.exit = exitUsage
+	case errors.As(err, &unreadable) && errors.As(err, &damaged):
+		f.exit, f.message = exitIntegrity, plain(unreadable.Error())
+		f.hint = "restore this file from another copy of the archive, or name one with --archive or " + envArchive
 	case errors.As(err, &unreadable):
 		f.exit, f.message = exitUnavailable, plain(unreadable.Error())
 		f.hint = "mount the archive, or name its place on this machine with --archive or " + envArchive

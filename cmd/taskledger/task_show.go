@@ -123,7 +123,8 @@ func unknownTask(err error, key ledger.Key) error {
 	switch {
 	case errors.As(err, &archived):
 		return failf(exitNotFound, "%s", plain(archived.Error())).
-			hinted("%s", "its key stays known: only taskledger enqueue --if-exists rerun runs it again")
+			hinted("show it with: taskledger history %s %s; its key stays known, and runs again only by enqueue "+
+				"--if-exists rerun, replace or follow", shellWord(string(key.Kind)), shellWord(string(key.BizID)))
 	}
 	if f := describe(err); f.exit != exitNotFound {
 		return err
