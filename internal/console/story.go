@@ -153,7 +153,7 @@ func tellStory(t ledger.Task, attempts []*attempt, enqueuedAt, now time.Time) st
 	switch t.State {
 	case ledger.StateSucceeded:
 		text := fmt.Sprintf("Succeeded after %s, %s after it was enqueued", n, lived)
-		if last != nil {
+		if last != nil && last.Worker != "" { // else it is erased
 			text += fmt.Sprintf("; it ran for %s on %s", last.Ran(), printable.Text(last.Worker))
 		}
 		return text + "."
