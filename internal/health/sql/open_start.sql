@@ -23,5 +23,5 @@ select t.pid, t.prepared, t.username, floor(extract(epoch from clock_timestamp()
             when 'start_limit' then l.mode = 'RowExclusiveLock'
             else false end) t
  where t.since < clock_timestamp() - $1::bigint * interval '1 millisecond'
- order by t.since
+ order by t.since, t.held <> 'start_limit', t.held
  limit 1
