@@ -855,6 +855,7 @@ begin
       removed bigint;
       removed_xor bigint;
       known bigint;
+      positions bigint[];
     begin
       insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, first_position, last_position,
                                             last_xid, is_sealed, kind, state, file)
@@ -883,9 +884,14 @@ begin
         raise exception 'taskledger: two keys of kind % have the same hash', batch.kind
           using errcode = 'unique_violation', hint = 'archive other kinds by name, and report this';
       end if;
-      delete from taskledger.event e
-       using unnest(batch.ids) k(biz_id)
-       where e.kind = batch.kind and e.biz_id = k.biz_id;
+      with removed as (
+        delete from taskledger.event e
+         using unnest(batch.ids) k(biz_id)
+         where e.kind = batch.kind and e.biz_id = k.biz_id
+        returning e.position
+      )
+      select array_agg(d.position) into positions from removed d;
+      perform taskledger_internal.forget_leaves(positions);
       tasks := tasks + cardinality(batch.ids);
       events := events + removed;
     end;

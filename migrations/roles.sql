@@ -113,7 +113,7 @@ grant execute on function taskledger_internal.unset, taskledger_internal.set_sta
    taskledger_internal.remove_parked, taskledger_internal.remove_illegal_events to operator;
 
 -- The seal. Only the owner replaces salts, by taskledger.erase_salts: its rows cannot be changed otherwise.
-grant select on taskledger.seal to relay, operator, reader, archiver;
+grant select on taskledger.seal, taskledger.seal_cut, taskledger.seal_rest to relay, operator, reader, archiver;
 grant insert (batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, salts) on taskledger.seal
    to archiver;
 grant execute on function taskledger_internal.sealed_leaf, taskledger_internal.count_rows
@@ -245,7 +245,7 @@ grant execute on function taskledger_internal.archived_tasks, taskledger_interna
 grant execute on function taskledger_internal.begin_archive, taskledger_internal.archive_waits,
    taskledger_internal.archivable, taskledger_internal.remove_tasks, taskledger_internal.end_archive,
    taskledger_internal.set_archive, taskledger_internal.archive_places, taskledger_internal.set_key_life,
-   taskledger_internal.forget_keys to archiver;
+   taskledger_internal.forget_keys, taskledger_internal.cut_seal to archiver;
 
 -- Erasure: see 00025_erasure.sql.
 grant execute on function taskledger_internal.erased_until to producer, worker, relay, operator, reader, archiver,

@@ -688,7 +688,7 @@ begin
   end if;
   perform taskledger_internal.lock_seal();
   for sealed in
-    select l.batch, l.place, e.data::text as data, e.meta::text as meta, e.actor
+    select l.batch, l.place, e.position, e.data::text as data, e.meta::text as meta, e.actor
       from taskledger.event e
      cross join lateral taskledger_internal.sealed_leaf(e.position) l
      where e.kind = erase_salts.kind and e.biz_id = erase_salts.biz_id
@@ -699,6 +699,11 @@ begin
        set salts[sealed.place] =
              taskledger_internal.personal_digest(s.salts[sealed.place], sealed.data, sealed.meta, sealed.actor)
      where s.batch = sealed.batch and octet_length(s.salts[sealed.place]) = 16;
+    if not found then
+      update taskledger.seal_rest r
+         set salt = taskledger_internal.personal_digest(r.salt, sealed.data, sealed.meta, sealed.actor)
+       where sealed.batch is null and r.position = sealed.position and octet_length(r.salt) = 16;
+    end if;
     if found then
       erased := erased + 1;
     end if;
@@ -2891,6 +2896,56 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.count_rows(snapshot text) IS 'Counts the events in the table without its indexes: those with a position that a snapshot sees, those without a position, and those of transactions that have not begun.';
 
+CREATE FUNCTION taskledger_internal.cut_seal(last_batch bigint, leaves bigint, edge text, place text, actor text, reason text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  before record;
+  last record;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'taskledger: cut_seal needs a READ COMMITTED transaction'
+      using errcode = 'active_sql_transaction', hint = 'begin isolation level read committed';
+  end if;
+  perform taskledger_internal.lock_archive();
+  perform taskledger_internal.lock_seal();
+  select c.batch, c.leaves, c.positions_xor into before from taskledger.seal_cut c order by c.batch desc limit 1;
+  select s.batch, s.top, s.first_leaf + cardinality(s.positions) as leaves into last
+    from taskledger.seal s
+   where s.batch = cut_seal.last_batch;
+  if last.leaves is distinct from cut_seal.leaves
+     or not exists (select from taskledger.seal s where s.batch > cut_seal.last_batch) then
+    return 0;
+  end if;
+  insert into taskledger.seal_rest (position, leaf, salt)
+  select p.position, s.first_leaf + p.place - 1, p.salt
+    from taskledger.seal s
+   cross join lateral unnest(s.positions, s.salts) with ordinality p(position, salt, place)
+   where s.batch <= cut_seal.last_batch
+     and exists (select from taskledger.event e where e.position = p.position);
+  insert into taskledger.seal_cut (batch, leaves, top, positions_xor, edge, place)
+  select last.batch, last.leaves, last.top, bit_xor(p.position) # coalesce(before.positions_xor, 0),
+         decode(cut_seal.edge, 'hex'), cut_seal.place
+    from taskledger.seal s
+   cross join lateral unnest(s.positions) p(position)
+   where s.batch <= cut_seal.last_batch;
+  delete from taskledger.seal s where s.batch <= cut_seal.last_batch;
+  delete from taskledger.seal_cut c where c.batch < cut_seal.last_batch;
+  perform taskledger_internal.record_act('archive.seal', cut_seal.actor, cut_seal.reason, json_build_object(
+    'leaves', (last.leaves - coalesce(before.leaves, 0))::text, 'until', last.leaves::text,
+    'file', cut_seal.place));
+  return last.leaves - coalesce(before.leaves, 0);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.cut_seal(last_batch bigint, leaves bigint, edge text, place text, actor text, reason text) IS 'Removes the rows of seal up to a batch, with which this many leaves end, and records it with an actor and a reason. The archive at a place contains the full tiles of their tree; edge is its partial tiles. Returns how many leaves they had; 0 if another run has removed them.';
+
 CREATE FUNCTION taskledger_internal.deadline_of(meta json) RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4240,6 +4295,21 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.forget_keys(actor text, reason text, OUT keys bigint) IS 'Forgets the archived keys of a batch whose time in key_life is over, and records it. Returns their number; null: none is due.';
+
+CREATE FUNCTION taskledger_internal.forget_leaves(positions bigint[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+begin
+  delete from taskledger.seal_rest r using unnest(positions) p(position) where r.position = p.position;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.forget_leaves(positions bigint[]) IS 'Removes leaf and salt of archived events, if their rows of seal were removed before.';
 
 CREATE FUNCTION taskledger_internal.forget_tasks(kinds text[], biz_ids text[], tags text[], positions bigint[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6081,6 +6151,22 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.refuse_overload(kind text, is_later boolean) IS 'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled tasks and tasks in line count, too.';
 
+CREATE FUNCTION taskledger_internal.refuse_seal_change() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if tg_op = 'DELETE' and exists (
+       select from taskledger.seal_cut c where c.xid = pg_current_xact_id_if_assigned() and age(c.xmin) <= 0) then
+    return null;
+  end if;
+  raise exception 'taskledger.% is append-only: % refused', tg_table_name, tg_op
+    using errcode = 'restrict_violation', hint = 'the archive alone removes rows, once it contains their tiles';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.refuse_seal_change() IS 'The trigger that keeps the seal unchanged: the archive alone removes rows.';
+
 CREATE FUNCTION taskledger_internal.refuse_second_start(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -6507,6 +6593,7 @@ begin
       removed bigint;
       removed_xor bigint;
       known bigint;
+      positions bigint[];
     begin
       insert into taskledger.archive_batch (run, tasks, total, events, positions_xor, first_position, last_position,
                                             last_xid, is_sealed, kind, state, file)
@@ -6535,9 +6622,14 @@ begin
         raise exception 'taskledger: two keys of kind % have the same hash', batch.kind
           using errcode = 'unique_violation', hint = 'archive other kinds by name, and report this';
       end if;
-      delete from taskledger.event e
-       using unnest(batch.ids) k(biz_id)
-       where e.kind = batch.kind and e.biz_id = k.biz_id;
+      with removed as (
+        delete from taskledger.event e
+         using unnest(batch.ids) k(biz_id)
+         where e.kind = batch.kind and e.biz_id = k.biz_id
+        returning e.position
+      )
+      select array_agg(d.position) into positions from removed d;
+      perform taskledger_internal.forget_leaves(positions);
       tasks := tasks + cardinality(batch.ids);
       events := events + removed;
     end;
@@ -6690,11 +6782,13 @@ begin
                 from taskledger.seal l
                where l.is_late and l.positions @> array[sealed_leaf.position]
                limit 1)) a) s
-   where s.place is not null;
+   where s.place is not null
+   union all
+  select null, null, r.leaf from taskledger.seal_rest r where r.position = sealed_leaf.position;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.sealed_leaf("position" bigint) IS 'Returns the batch of the event at a position, its place there from 1, and its leaf from 0; no row if the event is not sealed.';
+COMMENT ON FUNCTION taskledger_internal.sealed_leaf("position" bigint) IS 'Returns the batch of the event at a position, its place there from 1, and its leaf from 0; null, null and the leaf for an event of seal_rest; no row if the event is not sealed.';
 
 CREATE FUNCTION taskledger_internal.server_run() RETURNS text
     LANGUAGE plpgsql STABLE
@@ -8894,7 +8988,28 @@ CREATE TABLE taskledger.seal (
 ALTER TABLE ONLY taskledger.seal ALTER COLUMN leaves SET STORAGE EXTERNAL;
 ALTER TABLE ONLY taskledger.seal ALTER COLUMN nodes SET STORAGE EXTERNAL;
 
-COMMENT ON TABLE taskledger.seal IS 'The sealed events: leaves of a Merkle tree, batch by batch. Append-only, except that erasure replaces salts.';
+COMMENT ON TABLE taskledger.seal IS 'The sealed events: leaves of a Merkle tree, batch by batch. Append-only, except that erasure replaces salts, and that the archive removes rows whose tiles it contains.';
+
+CREATE TABLE taskledger.seal_cut (
+    batch bigint NOT NULL,
+    leaves bigint NOT NULL,
+    top bigint NOT NULL,
+    positions_xor bigint NOT NULL,
+    edge bytea NOT NULL,
+    place text NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL
+);
+ALTER TABLE ONLY taskledger.seal_cut ALTER COLUMN edge SET STORAGE EXTERNAL;
+
+COMMENT ON TABLE taskledger.seal_cut IS 'Internal: which rows of seal were removed, where the tiles of their tree are, and its partial tiles.';
+
+CREATE TABLE taskledger.seal_rest (
+    "position" bigint NOT NULL,
+    leaf bigint NOT NULL,
+    salt bytea NOT NULL
+);
+
+COMMENT ON TABLE taskledger.seal_rest IS 'Internal: leaf and salt of the events that are in the table event, and whose rows of seal were removed.';
 
 CREATE TABLE taskledger.start_limit_change (
     is_row boolean DEFAULT true NOT NULL,
@@ -9422,11 +9537,20 @@ ALTER TABLE ONLY taskledger.remote_session
 ALTER TABLE ONLY taskledger.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY taskledger.seal_cut
+    ADD CONSTRAINT seal_cut_pkey PRIMARY KEY (batch);
+
 ALTER TABLE ONLY taskledger.seal
     ADD CONSTRAINT seal_first_leaf_key UNIQUE (first_leaf);
 
 ALTER TABLE ONLY taskledger.seal
     ADD CONSTRAINT seal_pkey PRIMARY KEY (batch);
+
+ALTER TABLE ONLY taskledger.seal_rest
+    ADD CONSTRAINT seal_rest_leaf_key UNIQUE (leaf);
+
+ALTER TABLE ONLY taskledger.seal_rest
+    ADD CONSTRAINT seal_rest_pkey PRIMARY KEY ("position");
 
 ALTER TABLE ONLY taskledger.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (name);
@@ -9539,7 +9663,7 @@ ALTER TABLE taskledger.kind_limit ENABLE ALWAYS TRIGGER kind_limit_noted;
 
 CREATE CONSTRAINT TRIGGER over_limit_kept AFTER INSERT ON taskledger.over_limit DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION taskledger_internal.keep_limit();
 
-CREATE TRIGGER seal_append_only BEFORE DELETE OR UPDATE OF batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, sealed_at OR TRUNCATE ON taskledger.seal FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
+CREATE TRIGGER seal_append_only BEFORE DELETE OR UPDATE OF batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, sealed_at OR TRUNCATE ON taskledger.seal FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_seal_change();
 
 ALTER TABLE ONLY taskledger.limited_kind
     ADD CONSTRAINT limited_kind_name_fkey FOREIGN KEY (name) REFERENCES taskledger.start_limit(name) ON DELETE CASCADE;

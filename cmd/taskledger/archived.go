@@ -13,6 +13,9 @@ import (
 // envArchive is the environment variable of --archive.
 const envArchive = "TASKLEDGER_ARCHIVE"
 
+// archiveHint is the cure for an archive that cannot be read.
+const archiveHint = "mount the archive, or name its place on this machine with --archive or " + envArchive
+
 // addArchiveFlag adds --archive, of commands that read archived tasks.
 func addArchiveFlag(cmd *cobra.Command, place *string) {
 	cmd.Flags().StringVar(place, "archive", "",

@@ -143,6 +143,7 @@ func describe(err error) *failure {
 		task       *ledger.TaskError
 		unreadable *archive.UnreadableError
 		damaged    *archive.FileError
+		unread     *seal.TilesError
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
 	if raised := (*pgconn.PgError)(nil); errors.As(err, &raised) && strings.HasPrefix(raised.Message, "taskledger") {
@@ -156,7 +157,12 @@ func describe(err error) *failure {
 		f.hint = "restore this file from another copy of the archive, or name one with --archive or " + envArchive
 	case errors.As(err, &unreadable):
 		f.exit, f.message = exitUnavailable, plain(unreadable.Error())
-		f.hint = "mount the archive, or name its place on this machine with --archive or " + envArchive
+		f.hint = archiveHint
+	case errors.As(err, &unread) && !errors.Is(err, seal.ErrInconsistent):
+		f.exit, f.message, f.hint = exitUnavailable, plain(unread.Error()), archiveHint
+	case errors.As(err, &unread):
+		f.exit, f.message = exitIntegrity, plain(unread.Error())
+		f.hint = "restore the archive's directory tile from a copy, or name a copy with --archive or " + envArchive
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
 		errors.Is(err, subscribers.ErrNotParked), errors.Is(err, outbox.ErrUnknownSubscriber),
 		errors.Is(err, projection.ErrNotIllegal):

@@ -123,7 +123,7 @@ func addCheckpointFlag(cmd *cobra.Command, name *string, text string) {
 }
 
 func newVerifySealCommand(a *app) *cobra.Command {
-	var kept, file, proofs string
+	var kept, file, proofs, archive string
 	var f watchSealFlags
 	signatures := &f.policyFlags
 	cmd := &cobra.Command{
@@ -207,6 +207,7 @@ the tree of no checkpoint; - is standard input.`,
 				return verifyArchive(cmd.Context(), a, file, o.Checkpoints)
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				o.Archive = seal.Archive{Place: archive, Open: a.openObjects}
 				return verifySeal(ctx, a, pool, o)
 			})
 		},
@@ -215,6 +216,7 @@ the tree of no checkpoint; - is standard input.`,
 		"`file` with the output of taskledger prove as JSON; needs --checkpoint")
 	refuseZero(cmd.Flags(), "proofs")
 	addCheckpointFlag(cmd, &kept, "file of checkpoints that taskledger seal has printed (default: none)")
+	addArchiveFlag(cmd, &archive)
 	f.add(cmd.Flags())
 	f.addWatch(cmd.Flags())
 	cmd.Flags().StringVar(&file, "file", "",
@@ -248,8 +250,14 @@ func verifySeal(ctx context.Context, a *app, pool *pgxpool.Pool, o seal.VerifyOp
 	took := time.Since(began)
 	answer := verifiedSeal{Valid: report.IsValid(), Report: report, TookMS: took.Milliseconds()}
 	answer.FirstWrong, answer.LastRight = report.FirstWrong()
-	if err := a.print(answer, func(w io.Writer) { renderSealReport(w, report, took) }); err != nil || answer.Valid {
+	if err := a.print(answer, func(w io.Writer) { renderSealReport(w, report, took) }); err != nil {
 		return err
+	}
+	switch n := len(report.Unchecked); {
+	case answer.Valid && n > 0:
+		return failf(exitUnavailable, "not verified: %s", plain(report.Unchecked[0].String())).hinted(archiveHint)
+	case answer.Valid:
+		return nil
 	}
 	wrong := 0
 	for _, c := range report.Comparisons {
@@ -274,6 +282,9 @@ func renderSealReport(w io.Writer, r seal.Report, took time.Duration) {
 			fmt.Fprintf(w, "checkpoint of %s leaves, %s: %s\n", count(c.Size), c.Root, plain(c.Problem))
 		}
 	}
+	for _, u := range r.Unchecked {
+		fmt.Fprintln(w, "not verified:", plain(u.String()))
+	}
 	if wrong, before := r.FirstWrong(); wrong != nil && before != nil {
 		fmt.Fprintf(w, "the first checkpoint that does not match is of %s leaves; the one before it, of %s, matches\n",
 			count(wrong.Size), count(before.Size))
@@ -293,7 +304,7 @@ func renderSealReport(w io.Writer, r seal.Report, took time.Duration) {
 	switch {
 	case len(r.Comparisons) == 0:
 		fmt.Fprintln(w, "no checkpoint was compared: events and seal agree with each other, or both were changed")
-	case r.IsValid():
+	case r.IsValid() && len(r.Unchecked) == 0:
 		fmt.Fprintf(w, "valid: it contains the trees of all %d checkpoints\n", len(r.Comparisons))
 	}
 }
@@ -304,6 +315,8 @@ type proofFlags struct {
 	event int32
 	after int32
 	limit int
+
+	archive string
 }
 
 func newProveCommand(a *app) *cobra.Command {
@@ -338,6 +351,7 @@ event.`,
 	refuseZero(cmd.Flags(), "event")
 	cmd.Flags().IntVar(&f.limit, "limit", 100, fmt.Sprintf("maximum number of events, 1 to %d", maxProofs))
 	cmd.Flags().Int32Var(&f.after, "after", 0, "`version` at which to continue: \"next\" of the previous call")
+	addArchiveFlag(cmd, &f.archive)
 	return cmd
 }
 
@@ -379,7 +393,7 @@ func proveTask(ctx context.Context, a *app, args []string, f proofFlags) error {
 		after, limit = ledger.Version(f.event-1), 1
 	}
 	events, next, err := cutPage(limit, func(limit int) ([]seal.TaskEvent, error) {
-		return seal.ProveTask(ctx, pool, key, after, limit, c)
+		return seal.ProveTask(ctx, pool, seal.Archive{Place: f.archive, Open: a.openObjects}, key, after, limit, c)
 	}, func(e seal.TaskEvent) ledger.Version { return e.Version })
 	if err != nil {
 		return err

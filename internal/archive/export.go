@@ -349,7 +349,8 @@ func ReadLogins(ctx context.Context, db ledger.DB, ids []int32) ([]Login, error)
 // tree; nil if nothing is sealed. Its cost grows with the events that were sealed since the last volume. It needs the
 // role reader.
 //
-// Errors: [seal.ErrInconsistent] if the archive contains the tiles of another tree.
+// Errors: [seal.ErrInconsistent] if the archive contains the tiles of another tree; [*seal.TilesError] for tiles in
+// another archive.
 func WriteTiles(ctx context.Context, db ledger.DB, s Store) (*seal.Checkpoint, error) {
 	before, err := tilesOf(ctx, s)
 	if err != nil {
@@ -369,7 +370,7 @@ func writeTilesAfter(ctx context.Context, db ledger.DB, s Store, before seal.Che
 			seal.ErrInconsistent, before.Size, c.Size)
 	}
 	if before.Size > 0 {
-		if err := seal.CheckPrefix(ctx, db, before); err != nil {
+		if err := seal.CheckPrefix(ctx, db, seal.Archive{Objects: s}, before); err != nil {
 			return nil, fmt.Errorf("%w: the archive contains another tree: %w", seal.ErrInconsistent, err)
 		}
 	}
@@ -377,6 +378,7 @@ func writeTilesAfter(ctx context.Context, db ledger.DB, s Store, before seal.Che
 		path string
 		data []byte
 	}
+	archived := seal.Archive{Objects: s}
 	tiles := make(chan tile)
 	write := func(ctx context.Context) error {
 		for t := range tiles {
@@ -388,7 +390,7 @@ func writeTilesAfter(ctx context.Context, db ledger.DB, s Store, before seal.Che
 	}
 	read := func(ctx context.Context) error {
 		defer close(tiles)
-		return seal.NewTiles(ctx, db, before.Size, c.Size, func(path string, data []byte) error {
+		return seal.NewTiles(ctx, db, archived, before.Size, c.Size, func(path string, data []byte) error {
 			select {
 			case tiles <- tile{path, data}:
 				return nil
@@ -399,6 +401,21 @@ func writeTilesAfter(ctx context.Context, db ledger.DB, s Store, before seal.Che
 	}
 	writers := slices.Repeat([]func(context.Context) error{write}, tileWriters)
 	return &c, loop.Together(ctx, append(writers, read)...)
+}
+
+// CutSeal removes the rows of the seal whose tiles an archive contains, verified, and returns how many leaves they had:
+// see [seal.CutRows]. place is the archive's place. It needs the role archiver.
+//
+// Errors: as [seal.CutRows]; errors of the store; [*FileError].
+func CutSeal(ctx context.Context, db ledger.DB, s Store, place, actor, reason string) (int64, error) {
+	return seal.CutRows(ctx, db, seal.CutOptions{
+		Place: place, Actor: actor, Reason: reason,
+		Fetch: func(ctx context.Context, path string) ([]byte, error) { return s.Get(ctx, path, 0, -1) },
+		Size: func(ctx context.Context) (int64, error) {
+			c, err := tilesOf(ctx, s)
+			return c.Size, err
+		},
+	})
 }
 
 // tileWriters is how many tiles are written at once: each waits for the disk or the object store.

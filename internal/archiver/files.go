@@ -36,6 +36,11 @@ func (s store) CatchUp(ctx context.Context) error {
 	})
 }
 
+// CutSeal implements [Files].
+func (s store) CutSeal(ctx context.Context, actor, reason string) (int64, error) {
+	return archive.CutSeal(ctx, s.db, s.store, s.place, actor, reason)
+}
+
 // Store implements [Files].
 func (s store) Store(ctx context.Context, tasks []Task) (string, error) {
 	ends := make([]archive.TaskEnd, len(tasks))

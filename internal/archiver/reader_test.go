@@ -23,6 +23,8 @@ func (storing) Place() string { return "" }
 
 func (storing) CatchUp(context.Context) error { return nil }
 
+func (storing) CutSeal(context.Context, string, string) (int64, error) { return 0, nil }
+
 // A seal that begins while a run stores the tasks that it has chosen holds them.
 func TestSealBeginsDuringTheRun(t *testing.T) {
 	t.Parallel()

@@ -59,6 +59,9 @@ type Files interface {
 	Store(ctx context.Context, tasks []Task) (name string, err error)
 	// Place names the files' place for other processes. An erasure looks there, even if the run is killed.
 	Place() string
+	// CutSeal removes the rows of the seal whose tiles the files contain, and returns how many leaves they had. It
+	// records actor and reason.
+	CutSeal(ctx context.Context, actor, reason string) (leaves int64, err error)
 	// CatchUp erases in the files the texts that were erased in the ledger.
 	CatchUp(ctx context.Context) error
 }
@@ -113,6 +116,7 @@ type Report struct {
 	Files     []string  `json:"files"`   // in which they are
 	Held      int64     `json:"held"`    // tasks that readers of the feed hold
 	HeldBy    string    `json:"held_by,omitempty"`
+	Leaves    int64     `json:"leaves,omitempty"`    // of rows that were removed from the seal
 	Forgotten int64     `json:"forgotten,omitempty"` // keys whose time was over, see [SetKeyLife]
 	// HeldSince is the earliest end of the tasks that readers hold.
 	HeldSince time.Time `json:"held_since,omitzero"`
@@ -162,6 +166,9 @@ func Run(ctx context.Context, db *pgxpool.Pool, o Options) (Report, error) {
 	err := r.wait(ctx)
 	if err == nil {
 		err = r.archive(ctx)
+	}
+	if err == nil {
+		err = r.cutSeal(ctx)
 	}
 	if err == nil {
 		err = r.forget(ctx)
@@ -221,6 +228,14 @@ func (r *run) archive(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// cutSeal removes the rows of the seal whose tiles the archive contains.
+func (r *run) cutSeal(ctx context.Context) (err error) {
+	if r.o.Files != nil {
+		r.report.Leaves, err = r.o.Files.CutSeal(ctx, r.o.Actor, r.o.Reason)
+	}
+	return err
 }
 
 // forget forgets the keys whose time is over, a batch in a transaction.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -498,9 +499,13 @@ func TestKilledRun(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	servicetest.Main(m, func(string) servicetest.Program {
+	servicetest.Main(m, func(program string) servicetest.Program {
 		return func(ctx context.Context, db *pgxpool.Pool) error {
-			_, err := archiver.Run(ctx, db, archiver.Options{Files: files{}})
+			o := archiver.Options{Files: files{}}
+			if filepath.IsAbs(program) { // the archive
+				o.Files = archiver.In(db, archive.Directory(program), program)
+			}
+			_, err := archiver.Run(ctx, db, o)
 			return err
 		}
 	})
@@ -514,6 +519,8 @@ func (files) Store(context.Context, []archiver.Task) (string, error) { return "v
 func (files) Place() string { return "" }
 
 func (files) CatchUp(context.Context) error { return nil }
+
+func (files) CutSeal(context.Context, string, string) (int64, error) { return 0, nil }
 
 // The events are in verified files before they are removed.
 func TestFiles(t *testing.T) {

@@ -15,6 +15,7 @@ type sealView struct {
 	Changed        []seal.Proof    // of events that differ from the sealed ones
 	Unsealed       []int           // versions
 	Corrupt        string          // why the seal cannot be read
+	Unread         string          // why the archive cannot be read that contains a part of the tree
 
 	IsProved bool // a proof exists for the version that is shown
 	IsErased bool // and the proof contains a digest in place of its data, meta and actor
@@ -31,8 +32,12 @@ func (h *Handler) readSeal(ctx context.Context, k ledger.Key, version int) (*sea
 	s := &sealView{Version: version, First: max(1, version-provedEvents+1)}
 	events, err := s.prove(ctx, h.config.DB, k)
 	var corrupt *ledger.CorruptError
-	if errors.As(err, &corrupt) || errors.Is(err, seal.ErrMismatch) {
+	if errors.As(err, &corrupt) || errors.Is(err, seal.ErrMismatch) || errors.Is(err, seal.ErrInconsistent) {
 		s.Corrupt = err.Error()
+		return s, nil
+	}
+	if unread, ok := errors.AsType[*seal.TilesError](err); ok && !errors.Is(err, seal.ErrInconsistent) {
+		s.Unread = unread.Error()
 		return s, nil
 	}
 	if err == nil && s.Checkpoint.Size == 0 {
@@ -65,5 +70,5 @@ func (s *sealView) prove(ctx context.Context, db ledger.DB, k ledger.Key) (event
 	if s.Checkpoint, err = seal.Newest(ctx, db); err != nil {
 		return nil, err
 	}
-	return seal.ProveTask(ctx, db, k, ledger.Version(s.First-1), s.Version-s.First+1, s.Checkpoint)
+	return seal.ProveTask(ctx, db, seal.Archive{}, k, ledger.Version(s.First-1), s.Version-s.First+1, s.Checkpoint)
 }

@@ -26,16 +26,18 @@ const (
 	SealTiles     = "seal.tiles"     // tiles are written, the checkpoint is not signed
 	SealPublished = "seal.published" // the checkpoint is at one receiver, and not yet at the next
 
-	ArchivePlan      = "archive.plan"      // a volume's plan is stored
-	ArchiveSegment   = "archive.segment"   // a segment is stored, its entries of the index are not
-	ArchiveRun       = "archive.run"       // both are stored, and are not part of the volume yet
-	ArchiveSummary   = "archive.summary"   // a segment is part of the volume
-	ArchiveTiles     = "archive.tiles"     // the tiles are stored, the index is not
-	ArchiveIndex     = "archive.index"     // the index is stored, the manifest is not
-	ArchiveManifest  = "archive.manifest"  // the volume is complete, with files that it does not need
-	ArchiveStored    = "archive.stored"    // tasks are in files, and still in the tables
-	ArchiveRemoved   = "archive.removed"   // a batch is removed
-	ArchiveForgotten = "archive.forgotten" // the keys of a batch are forgotten
+	ArchivePlan      = "archive.plan"       // a volume's plan is stored
+	ArchiveSegment   = "archive.segment"    // a segment is stored, its entries of the index are not
+	ArchiveRun       = "archive.run"        // both are stored, and are not part of the volume yet
+	ArchiveSummary   = "archive.summary"    // a segment is part of the volume
+	ArchiveTiles     = "archive.tiles"      // the tiles are stored, the index is not
+	ArchiveIndex     = "archive.index"      // the index is stored, the manifest is not
+	ArchiveManifest  = "archive.manifest"   // the volume is complete, with files that it does not need
+	ArchiveStored    = "archive.stored"     // tasks are in files, and still in the tables
+	ArchiveRemoved   = "archive.removed"    // a batch is removed
+	ArchiveForgotten = "archive.forgotten"  // the keys of a batch are forgotten
+	ArchiveTilesRead = "archive.tiles_read" // tiles are verified, the rows of the seal are not removed
+	ArchiveCut       = "archive.cut"        // rows of the seal are removed
 
 	EraseCancelled = "erase.cancelled" // unfinished tasks are cancelled, nothing is erased
 	EraseCommitted = "erase.committed" // the tables are erased, files and stream are not

@@ -78,6 +78,8 @@ var tables = map[string]string{
 	"schedule":           "ledger/periodic",
 	"migration":          "migrations",
 	"seal":               "internal/seal",
+	"seal_cut":           "internal/seal",
+	"seal_rest":          "internal/seal",
 	"token":              "internal/api",
 }
 

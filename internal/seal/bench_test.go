@@ -55,7 +55,7 @@ func BenchmarkSeal(b *testing.B) {
 	b.Run("proof", func(b *testing.B) {
 		k := ledgertest.Key(b, "coupon.send/"+bizID)
 		for b.Loop() {
-			proved, err := seal.ProveTask(b.Context(), archiver, k, 0, 1, c)
+			proved, err := seal.ProveTask(b.Context(), archiver, seal.Archive{}, k, 0, 1, c)
 			if err != nil || proved[0].Proof.Check(c) != nil {
 				b.Fatalf("%+v, %v", proved, err)
 			}

@@ -44,8 +44,8 @@ func (d Directory) Checkpoint() (Checkpoint, bool, error) {
 // WriteTiles writes the tiles that the directory lacks for the tree of a checkpoint, which the ledger's tree contains.
 // A reader of the directory sees each tile complete or not at all. If it ends early, call it again.
 //
-// Errors: [ErrInconsistent] if the directory contains the tiles of another tree.
-func (d Directory) WriteTiles(ctx context.Context, db ledger.DB, c Checkpoint) error {
+// Errors: [ErrInconsistent] if the directory contains the tiles of another tree; [*TilesError].
+func (d Directory) WriteTiles(ctx context.Context, db ledger.DB, a Archive, c Checkpoint) error {
 	before, _, err := d.Checkpoint()
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (d Directory) WriteTiles(ctx context.Context, db ledger.DB, c Checkpoint) e
 			c.Size)
 	}
 	folders := make(map[string]bool)
-	err = NewTiles(ctx, db, before.Size, c.Size, func(name string, data []byte) error {
+	err = NewTiles(ctx, db, a, before.Size, c.Size, func(name string, data []byte) error {
 		path := filepath.Join(string(d), filepath.FromSlash(name))
 		if err := writeTile(path, data); err != nil {
 			return err
@@ -79,8 +79,10 @@ func (d Directory) WriteTiles(ctx context.Context, db ledger.DB, c Checkpoint) e
 
 // NewTiles calls write with each tile, and its path by C2SP tlog-tiles, that the tree with size leaves has and the tree
 // with before leaves lacks. It stops at the first error, and returns it.
-func NewTiles(ctx context.Context, db ledger.DB, before, size int64, write func(path string, data []byte) error) error {
-	hashes := &tree{ctx, db}
+func NewTiles(
+	ctx context.Context, db ledger.DB, a Archive, before, size int64, write func(path string, data []byte) error,
+) error {
+	hashes := &tree{ctx, db, a}
 	for _, t := range tlog.NewTiles(tileHeight, before, size) {
 		data, err := tlog.ReadTileData(t, hashes)
 		if err != nil {

@@ -91,7 +91,7 @@ func ExampleRun() {
 	}
 	fmt.Println("valid:", report.IsValid())
 
-	events, err := seal.ProveTask(ctx, pool, key, 0, 10, checkpoints[0])
+	events, err := seal.ProveTask(ctx, pool, seal.Archive{}, key, 0, 10, checkpoints[0])
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -141,7 +141,7 @@ func (f *fixture) count(sql string, args ...any) (n int64) {
 // prove returns the proofs of a task for a checkpoint, which must be right.
 func (f *fixture) prove(key string, c seal.Checkpoint) []seal.TaskEvent {
 	f.t.Helper()
-	events, err := seal.ProveTask(f.t.Context(), f.reader, ledgertest.Key(f.t, key), 0, 100, c)
+	events, err := seal.ProveTask(f.t.Context(), f.reader, seal.Archive{}, ledgertest.Key(f.t, key), 0, 100, c)
 	if err != nil {
 		f.t.Fatal(err)
 	}

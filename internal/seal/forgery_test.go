@@ -418,7 +418,7 @@ func TestForgedNodes(t *testing.T) {
 	if newest, err := seal.Newest(t.Context(), f.reader); err != nil || newest == kept {
 		t.Errorf("the forged nodes are not used: %v", err)
 	}
-	_, err := seal.ProveTask(t.Context(), f.reader, ledgertest.Key(t, "coupon.send/1"), 0, 10, kept)
+	_, err := seal.ProveTask(t.Context(), f.reader, seal.Archive{}, ledgertest.Key(t, "coupon.send/1"), 0, 10, kept)
 	if !errors.Is(err, seal.ErrMismatch) {
 		t.Errorf("a proof by forged nodes: %v", err)
 	}

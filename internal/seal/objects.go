@@ -44,7 +44,7 @@ func (p Published) Checkpoint(ctx context.Context) (Checkpoint, bool, error) {
 }
 
 // WriteTiles is [Directory.WriteTiles].
-func (p Published) WriteTiles(ctx context.Context, db ledger.DB, c Checkpoint) error {
+func (p Published) WriteTiles(ctx context.Context, db ledger.DB, a Archive, c Checkpoint) error {
 	before, _, err := p.Checkpoint(ctx)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (p Published) WriteTiles(ctx context.Context, db ledger.DB, c Checkpoint) e
 	if before.Size > c.Size {
 		return fmt.Errorf("%w: the published tree has %d leaves, this one has %d", ErrInconsistent, before.Size, c.Size)
 	}
-	return NewTiles(ctx, db, before.Size, c.Size, func(name string, data []byte) error {
+	return NewTiles(ctx, db, a, before.Size, c.Size, func(name string, data []byte) error {
 		return PutTile(ctx, p.Objects, name, data)
 	})
 }

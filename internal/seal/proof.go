@@ -100,19 +100,19 @@ type TaskEvent struct {
 // ProveTask returns the next events of a task after a version, at most limit of them, with their proofs for the tree of
 // c. It does not check the proofs: see [Proof.Check]. Its cost does not grow with the ledger.
 //
-// Errors: [ErrNotSealed] if c has more leaves than the ledger, [ErrMismatch] if the ledger's tree of that size
-// differs.
+// Errors: [*TilesError]; [ErrNotSealed] if c has more leaves than the ledger, [ErrMismatch] if the ledger's tree of
+// that size differs.
 func ProveTask(
-	ctx context.Context, db ledger.DB, k ledger.Key, after ledger.Version, limit int, c Checkpoint,
+	ctx context.Context, db ledger.DB, a Archive, k ledger.Key, after ledger.Version, limit int, c Checkpoint,
 ) ([]TaskEvent, error) {
-	if err := checkTree(ctx, db, c); err != nil {
+	if err := CheckPrefix(ctx, db, a, c); err != nil {
 		return nil, err
 	}
 	events, err := readTask(ctx, db, k, after, limit, c)
 	if err != nil {
 		return nil, err
 	}
-	if err := addHashes(&tree{ctx, db}, events, c.Size); err != nil {
+	if err := addHashes(&tree{ctx, db, a}, events, c.Size); err != nil {
 		return nil, fmt.Errorf("prove %s: %w", k, err)
 	}
 	return events, nil
@@ -156,8 +156,11 @@ func addHashes(r tlog.HashReader, events []TaskEvent, size int64) error {
 	return prove()
 }
 
-// checkTree returns an error unless the hash of the first leaves of the tree is the root of c.
-func checkTree(ctx context.Context, db ledger.DB, c Checkpoint) error {
+// CheckPrefix returns nil if the ledger's tree contains the tree of a checkpoint.
+//
+// Errors: [ErrNotSealed] if the checkpoint has more leaves than the ledger, [ErrMismatch] if the ledger's tree of that
+// size differs; [*TilesError].
+func CheckPrefix(ctx context.Context, db ledger.DB, a Archive, c Checkpoint) error {
 	e, err := readEnd(ctx, db)
 	if err != nil {
 		return err
@@ -165,7 +168,7 @@ func checkTree(ctx context.Context, db ledger.DB, c Checkpoint) error {
 	if c.Size > e.leaves {
 		return fmt.Errorf("%w: %d and %d", ErrNotSealed, e.leaves, c.Size)
 	}
-	f, err := readFrontier(ctx, db, c.Size)
+	f, err := readFrontier(ctx, db, a, c.Size)
 	if err != nil {
 		return err
 	}

@@ -221,7 +221,7 @@ func errorOf(_ *seal.Signer, err error) error { return err }
 func (f *fixture) publish(d seal.Directory, s *seal.Signer, c seal.Checkpoint) []byte {
 	f.t.Helper()
 	signed := sign(f.t, s, c)
-	err := d.WriteTiles(f.t.Context(), f.reader, c)
+	err := d.WriteTiles(f.t.Context(), f.reader, seal.Archive{}, c)
 	if err == nil {
 		err = d.WriteCheckpoint(c, signed)
 	}
@@ -363,7 +363,7 @@ func TestDamagedLog(t *testing.T) {
 				if err := os.RemoveAll(string(d)); err != nil {
 					return err
 				}
-				if err := d.WriteTiles(t.Context(), elsewhere.reader, fork); err != nil {
+				if err := d.WriteTiles(t.Context(), elsewhere.reader, seal.Archive{}, fork); err != nil {
 					return err
 				}
 				return d.WriteCheckpoint(fork, sign(t, signer, fork))
@@ -403,7 +403,7 @@ func TestDamagedLog(t *testing.T) {
 	}
 	d := seal.Directory(t.TempDir())
 	f.publish(d, signer, second)
-	if err := d.WriteTiles(t.Context(), f.reader, first); !errors.Is(err, seal.ErrInconsistent) {
+	if err := d.WriteTiles(t.Context(), f.reader, seal.Archive{}, first); !errors.Is(err, seal.ErrInconsistent) {
 		t.Errorf("tiles of a smaller tree: %v", err)
 	}
 	other := seal.Directory(t.TempDir())
@@ -411,7 +411,7 @@ func TestDamagedLog(t *testing.T) {
 	if err := os.Remove(string(other) + "/checkpoint"); err != nil {
 		t.Fatal(err)
 	}
-	err := other.WriteTiles(t.Context(), f.reader, second)
+	err := other.WriteTiles(t.Context(), f.reader, seal.Archive{}, second)
 	if !errors.Is(err, seal.ErrInconsistent) || !strings.Contains(err.Error(), "is a tile of another tree") {
 		t.Errorf("tiles of another tree: %v", err)
 	}

@@ -32,7 +32,7 @@ func TestRights(t *testing.T) {
 			check("seal", may.seal, err)
 			_, err = seal.Verify(t.Context(), db, nil)
 			check("verify", may.read, err)
-			_, err = seal.ProveTask(t.Context(), db, k, 0, 10, kept)
+			_, err = seal.ProveTask(t.Context(), db, seal.Archive{}, k, 0, 10, kept)
 			check("prove", may.read, err)
 			for _, statement := range []string{
 				`update taskledger.seal set salts = salts`, `update taskledger.seal set leaves = leaves`,

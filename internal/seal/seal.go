@@ -110,7 +110,7 @@ func Newest(ctx context.Context, db ledger.DB) (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	f, err := readFrontier(ctx, db, e.leaves)
+	f, err := readFrontier(ctx, db, Archive{}, e.leaves)
 	if err != nil {
 		return Checkpoint{}, err
 	}
@@ -258,7 +258,7 @@ func (s *Sealer) sealBatch(ctx context.Context, tx pgx.Tx, e *end, positions []i
 		return &ledger.CorruptError{What: "ledger", Err: err}
 	}
 	if s.tree == nil || s.tree.size != e.leaves {
-		if s.tree, err = readFrontier(ctx, tx, e.leaves); err != nil {
+		if s.tree, err = readFrontier(ctx, tx, Archive{}, e.leaves); err != nil {
 			return err
 		}
 	}

@@ -59,12 +59,14 @@ func TestSeal(t *testing.T) {
 	}
 	later := second.Checkpoint
 	later.Size++
-	if _, err := seal.ProveTask(t.Context(), f.reader, ledger.Key{}, 0, 1, later); !errors.Is(err, seal.ErrNotSealed) {
+	_, err := seal.ProveTask(t.Context(), f.reader, seal.Archive{}, ledger.Key{}, 0, 1, later)
+	if !errors.Is(err, seal.ErrNotSealed) {
 		t.Errorf("a checkpoint that is newer than the ledger: %v", err)
 	}
 	later.Size--
 	later.Root[0]++
-	if _, err := seal.ProveTask(t.Context(), f.reader, ledger.Key{}, 0, 1, later); !errors.Is(err, seal.ErrMismatch) {
+	_, err = seal.ProveTask(t.Context(), f.reader, seal.Archive{}, ledger.Key{}, 0, 1, later)
+	if !errors.Is(err, seal.ErrMismatch) {
 		t.Errorf("a checkpoint of another tree: %v", err)
 	}
 }

@@ -138,14 +138,12 @@ func (r *tileReader) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
 
 // ProveConsistency returns the proof that the tree of newer contains the tree of the first leaves, by RFC 6962, as
 // witnesses require it. older is between 1 and newer.
-func ProveConsistency(ctx context.Context, db ledger.DB, older, newer int64) (tlog.TreeProof, error) {
-	proof, err := tlog.ProveTree(newer, older, &tree{ctx, db})
+//
+// Errors: [*TilesError].
+func ProveConsistency(ctx context.Context, db ledger.DB, a Archive, older, newer int64) (tlog.TreeProof, error) {
+	proof, err := tlog.ProveTree(newer, older, &tree{ctx, db, a})
 	if err != nil {
 		return nil, fmt.Errorf("prove consistency: %w", err)
 	}
 	return proof, nil
 }
-
-// CheckPrefix returns nil if the ledger's tree contains the tree of a checkpoint. Errors: [ErrNotSealed] if the
-// checkpoint has more leaves than the ledger, [ErrMismatch] if the ledger's tree of that size differs.
-func CheckPrefix(ctx context.Context, db ledger.DB, c Checkpoint) error { return checkTree(ctx, db, c) }

@@ -6,7 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/bits"
+	"slices"
+	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -61,7 +64,7 @@ func (f *frontier) append(leaf tlog.Hash) (nodes []tlog.Hash, err error) {
 func (f *frontier) root() (tlog.Hash, error) { return tlog.TreeHash(f.size, f) }
 
 // readFrontier returns the frontier of the first size leaves.
-func readFrontier(ctx context.Context, db ledger.DB, size int64) (*frontier, error) {
+func readFrontier(ctx context.Context, db ledger.DB, a Archive, size int64) (*frontier, error) {
 	f := &frontier{size: size}
 	var levels []int
 	var indexes []int64
@@ -70,7 +73,7 @@ func readFrontier(ctx context.Context, db ledger.DB, size int64) (*frontier, err
 		levels = append(levels, level)
 		indexes = append(indexes, tlog.StoredHashIndex(level, size>>level-1))
 	}
-	hashes, err := (&tree{ctx, db}).ReadHashes(indexes)
+	hashes, err := (&tree{ctx, db, a}).ReadHashes(indexes)
 	if err != nil {
 		return nil, err
 	}
@@ -80,49 +83,45 @@ func readFrontier(ctx context.Context, db ledger.DB, size int64) (*frontier, err
 	return f, nil
 }
 
-// tree reads the hashes of the table seal.
+// tree reads the hashes of the table seal, and of removed rows from an archive.
 type tree struct {
-	ctx context.Context // tlog.HashReader takes none
-	db  ledger.DB
+	ctx     context.Context // tlog.HashReader takes none
+	db      ledger.DB
+	archive Archive
 }
 
-// ReadHashes implements [tlog.HashReader] by one statement.
+// ReadHashes implements [tlog.HashReader] by one statement, and another one if a row was removed.
 func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	if len(indexes) == 0 {
 		return nil, nil
 	}
 	var leaves, nodes pgarray.Builder
+	var of []int64 // the indexes of these leaves and nodes
 	for _, index := range indexes {
 		level, n := tlog.SplitStoredHashIndex(index)
 		if level >= nodeLevel {
 			leaves.AddInt((n+1)<<level - 1) // this leaf completes the node
 			nodes.AddInt(tlog.StoredHashIndex(level-nodeLevel, n))
+			of = append(of, index)
 			continue
 		}
 		for leaf := n << level; leaf < (n+1)<<level; leaf++ {
 			leaves.AddInt(leaf)
 			nodes.AddInt(-1)
+			of = append(of, tlog.StoredHashIndex(0, leaf))
 		}
 	}
 	rows, err := t.db.Query(t.ctx, hashesSQL, leaves.String(), nodes.String())
 	if err != nil {
 		return nil, explain("read the seal", err)
 	}
-	defer rows.Close()
-	var read []tlog.Hash
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return nil, explain("read the seal", err)
-		}
-		hash, err := parseHashes(text, 1)
-		if err != nil {
-			return nil, err
-		}
-		read = append(read, hash[0])
-	}
-	if err := rows.Err(); err != nil {
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
 		return nil, explain("read the seal", err)
+	}
+	read, err := t.parse(texts, of)
+	if err != nil {
+		return nil, err
 	}
 	hashes := make([]tlog.Hash, len(indexes))
 	for i, index := range indexes {
@@ -132,6 +131,41 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 			width = 1 << level
 		}
 		hashes[i], read = join(read[:width]), read[width:]
+	}
+	return hashes, nil
+}
+
+// parse parses hashes with these indexes, and reads the missing ones of removed rows from the archive.
+func (t *tree) parse(texts []string, of []int64) ([]tlog.Hash, error) {
+	if !slices.Contains(texts, "") {
+		return parseHashes(strings.Join(texts, ""), len(of))
+	}
+	c, err := readCut(t.ctx, t.db)
+	if err != nil {
+		return nil, err
+	}
+	hashes := make([]tlog.Hash, len(of))
+	var removed []int64
+	for i, text := range texts {
+		level, n := tlog.SplitStoredHashIndex(of[i])
+		if text == "" && c != nil && (n+1)<<level <= c.leaves {
+			removed = append(removed, of[i])
+			continue
+		}
+		hash, err := parseHashes(text, 1)
+		if err != nil {
+			return nil, err
+		}
+		hashes[i] = hash[0]
+	}
+	archived, err := c.read(t.ctx, t.archive, removed)
+	if err != nil {
+		return nil, err
+	}
+	for i, text := range texts {
+		if text == "" {
+			hashes[i], archived = archived[0], archived[1:]
+		}
 	}
 	return hashes, nil
 }

@@ -30,6 +30,8 @@ var (
 	rowsSQL string
 	//go:embed sql/archived.sql
 	archivedSQL string
+	//go:embed sql/rest.sql
+	restSQL string
 )
 
 // VerifyOptions are the options of [Verify]. Nil is the default of every field.
@@ -37,6 +39,8 @@ type VerifyOptions struct {
 	// Checkpoints are the checkpoints kept outside of the database, in any order. Default: none; then only events and
 	// seal are compared with each other.
 	Checkpoints []Checkpoint
+	// Archive reads the tiles of leaves whose rows were removed from the seal.
+	Archive Archive
 	// Progress is called after each batch with the number of verified events and an estimate of all. Default:
 	// disabled.
 	Progress func(done, total int64)
@@ -91,6 +95,8 @@ type Comparison struct {
 	Checkpoint
 
 	Problem string `json:"problem,omitempty"` // "" if the checkpoint's tree is a part of the ledger's tree
+	// Unchecked is why the trees were not compared: the archive cannot be read.
+	Unchecked string `json:"unchecked,omitempty"`
 }
 
 // maxFaults is the greatest number of faults that a [Report] lists.
@@ -102,9 +108,24 @@ type Report struct {
 	Erased      int64        `json:"erased"`      // events whose personal data and salt are erased
 	Archived    int64        `json:"archived"`    // events that the archive has removed; their leaves are compared
 	Unsealed    int64        `json:"unsealed"`    // events that are not sealed yet
+	Unchecked   []Range      `json:"unchecked"`   // leaves whose tiles cannot be read
 	Comparisons []Comparison `json:"checkpoints"` // with each checkpoint, by size
 	Faults      []Fault      `json:"faults"`      // the first maxFaults
 	Faulty      int64        `json:"faulty"`      // number of all faults
+}
+
+// Range is a range of leaves that were not verified, because the archive cannot be read.
+type Range struct {
+	First  int64  `json:"first"`
+	Last   int64  `json:"last"`
+	Place  string `json:"place"` // of the archive
+	Reason string `json:"reason"`
+}
+
+// String returns the range in one line.
+func (r Range) String() string {
+	return fmt.Sprintf("leaves %d to %d are in the archive at %s, which cannot be read: %s", r.First, r.Last, r.Place,
+		r.Reason)
 }
 
 // FirstWrong returns the smallest checkpoint that does not agree, and the largest one below it, which agrees: events
@@ -119,7 +140,7 @@ func (r Report) FirstWrong() (wrong, before *Comparison) {
 	return nil, before
 }
 
-// IsValid reports whether no fault was found and all checkpoints agree.
+// IsValid reports whether no fault was found and all checkpoints agree. Unchecked leaves are no fault.
 func (r Report) IsValid() bool {
 	return r.Faulty == 0 && !slices.ContainsFunc(r.Comparisons, func(c Comparison) bool { return c.Problem != "" })
 }
@@ -134,8 +155,8 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 	if o == nil {
 		o = &VerifyOptions{}
 	}
-	v := &verifier{db: db, kept: slices.Clone(o.Checkpoints)}
-	v.report = Report{Comparisons: []Comparison{}, Faults: []Fault{}}
+	v := &verifier{db: db, archive: o.Archive, progress: o.Progress, kept: slices.Clone(o.Checkpoints)}
+	v.report = Report{Comparisons: []Comparison{}, Faults: []Fault{}, Unchecked: []Range{}}
 	slices.SortStableFunc(v.kept, func(a, b Checkpoint) int { return int(min(max(a.Size-b.Size, -1), 1)) })
 	if err := v.readPlace(ctx); err != nil {
 		return Report{}, err
@@ -149,12 +170,15 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 	if err != nil {
 		return Report{}, err
 	}
-	v.end.origin = last.origin
+	v.end.origin, v.total = last.origin, last.leaves
 	if _, err := pgquery.Row(ctx, db, snapshotSQL, nil, &v.snapshot); err != nil {
 		return Report{}, explain("verify", err)
 	}
 	// A forged batch or event may have a lower number than any true one.
 	v.next = math.MinInt64
+	if err := v.passCut(ctx); err != nil {
+		return Report{}, err
+	}
 	for next, isLast := int64(math.MinInt64), false; !isLast; {
 		batches, err := readBatches(ctx, db, next)
 		if err != nil {
@@ -162,6 +186,16 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 		}
 		if len(batches) == 0 {
 			break
+		}
+		if batches[0].number > v.end.batch+1 { // its rows may have been removed since
+			last := v.end.batch
+			if err := v.passCut(ctx); err != nil {
+				return Report{}, err
+			}
+			if v.end.batch > last {
+				next = v.end.batch + 1
+				continue
+			}
 		}
 		for _, b := range batches {
 			if err := v.verify(ctx, b); err != nil {
@@ -205,7 +239,14 @@ func (v *verifier) compareTally(ctx context.Context, before tally) error {
 
 // verifier is a call of Verify.
 type verifier struct {
-	db   ledger.DB
+	db      ledger.DB
+	archive Archive
+	away    error // why no tile of the archive is read any more
+	cutXOR  int64 // of the positions in removed rows
+
+	progress func(done, total int64)
+	total    int64
+
 	kept []Checkpoint    // not compared yet, by size
 	end  end             // after the last batch
 	next ledger.Position // after the positions of all batches
@@ -515,17 +556,22 @@ func (v *verifier) compareTree() error {
 		if err != nil {
 			return err
 		}
-		c := Comparison{Checkpoint: v.kept[0]}
-		if root != c.Root {
-			c.Problem = fmt.Sprintf("the first %d leaves have the hash %s", c.Size, root)
-			if !c.IsOf(v.end.origin) {
-				c.Problem += "; the checkpoint is one of " + c.Origin + ", this is " + v.end.origin
-			}
-		}
-		v.report.Comparisons = append(v.report.Comparisons, c)
-		v.kept = v.kept[1:]
+		v.compareRoot(root)
 	}
 	return nil
+}
+
+// compareRoot compares the hash of a tree with the next kept checkpoint, which is of its size.
+func (v *verifier) compareRoot(root tlog.Hash) {
+	c := Comparison{Checkpoint: v.kept[0]}
+	if root != c.Root {
+		c.Problem = fmt.Sprintf("the first %d leaves have the hash %s", c.Size, root)
+		if !c.IsOf(v.end.origin) {
+			c.Problem += "; the checkpoint is one of " + c.Origin + ", this is " + v.end.origin
+		}
+	}
+	v.report.Comparisons = append(v.report.Comparisons, c)
+	v.kept = v.kept[1:]
 }
 
 // finish looks up the events above the last batch, and returns the report.

@@ -60,6 +60,7 @@ type target struct {
 // publisher signs and publishes checkpoints. It is for one goroutine.
 type publisher struct {
 	db        ledger.DB
+	archive   seal.Archive
 	file      File
 	signer    *seal.Signer
 	policy    seal.Policy
@@ -71,7 +72,7 @@ type publisher struct {
 
 // newPublisher returns a publisher, without targets if the file has no key.
 func newPublisher(c Config) (*publisher, error) {
-	p := &publisher{db: c.DB, file: c.File}
+	p := &publisher{db: c.DB, archive: seal.Archive{Open: c.Open}, file: c.File}
 	if !c.File.hasKey() {
 		return p, nil
 	}
@@ -83,7 +84,7 @@ func newPublisher(c Config) (*publisher, error) {
 		return nil, err
 	}
 	for _, w := range c.File.Witnesses {
-		p.witnesses = append(p.witnesses, newWitness(w))
+		p.witnesses = append(p.witnesses, newWitness(w, p.archive))
 	}
 	if c.File.Directory != "" {
 		t, err := newDirectory(c)
@@ -117,11 +118,11 @@ func newPublisher(c Config) (*publisher, error) {
 
 // newDirectory returns the target for the directory of a file, which may be in an object store.
 func newDirectory(c Config) (*target, error) {
-	t := &target{name: c.File.Directory, isState: true}
+	t, a := &target{name: c.File.Directory, isState: true}, seal.Archive{Open: c.Open}
 	if !c.File.isRemote() {
 		d := seal.Directory(c.File.Directory)
 		t.newest = func(context.Context) (seal.Checkpoint, bool, error) { return d.Checkpoint() }
-		t.tiles = func(ctx context.Context, tree seal.Checkpoint) error { return d.WriteTiles(ctx, c.DB, tree) }
+		t.tiles = func(ctx context.Context, tree seal.Checkpoint) error { return d.WriteTiles(ctx, c.DB, a, tree) }
 		t.write = func(_ context.Context, tree seal.Checkpoint, signed []byte) error {
 			return d.WriteCheckpoint(tree, signed)
 		}
@@ -133,7 +134,7 @@ func newDirectory(c Config) (*target, error) {
 	}
 	d := seal.Published{Objects: objects}
 	t.newest, t.write = d.Checkpoint, d.WriteCheckpoint
-	t.tiles = func(ctx context.Context, tree seal.Checkpoint) error { return d.WriteTiles(ctx, c.DB, tree) }
+	t.tiles = func(ctx context.Context, tree seal.Checkpoint) error { return d.WriteTiles(ctx, c.DB, a, tree) }
 	return t, nil
 }
 
@@ -222,7 +223,7 @@ func (p *publisher) checkTargets(ctx context.Context, c seal.Checkpoint) (isAhea
 			return false, fmt.Errorf("publish to %s: it contains the log %s, and the key is for %s: use another path "+
 				"for this log, or the key of that log", t.name, kept.Origin, p.signer.Origin())
 		}
-		err = seal.CheckPrefix(ctx, p.db, kept)
+		err = seal.CheckPrefix(ctx, p.db, p.archive, kept)
 		if errors.Is(err, seal.ErrNotSealed) || errors.Is(err, seal.ErrMismatch) {
 			return false, &RefusedError{Where: t.name, Kept: kept, Reason: err}
 		}

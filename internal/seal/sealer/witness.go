@@ -28,12 +28,13 @@ var ErrWitness = errors.New("the witness refuses the checkpoint")
 type witness struct {
 	Witness
 
-	client *http.Client
-	seen   int64 // the size of the tree that the witness has cosigned last; learned from its answers
+	archive seal.Archive
+	client  *http.Client
+	seen    int64 // the size of the tree that the witness has cosigned last; learned from its answers
 }
 
-func newWitness(w Witness) *witness {
-	return &witness{Witness: w, client: &http.Client{
+func newWitness(w Witness, a seal.Archive) *witness {
+	return &witness{Witness: w, archive: a, client: &http.Client{
 		Timeout:       witnessTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -81,7 +82,7 @@ func (w *witness) add(ctx context.Context, db ledger.DB, c seal.Checkpoint, sign
 	}
 	body := fmt.Appendf(nil, "old %d\n", w.seen)
 	if w.seen > 0 && w.seen < c.Size {
-		proof, err := seal.ProveConsistency(ctx, db, w.seen, c.Size)
+		proof, err := seal.ProveConsistency(ctx, db, w.archive, w.seen, c.Size)
 		if err != nil {
 			return nil, 0, err
 		}
