@@ -139,13 +139,27 @@ comment on function taskledger_internal.archived_before() is
   'Returns a moment after the ends of all archived tasks, and not before the last erased event; null: neither exists.';
 
 -- The webhook deliveries about the tasks' events, whose errors contain receivers' answers, the alarms that show one of
--- the tasks, and the tasks that stand for runs behind them, with the args of these runs. Reads all alarms. Index:
--- primary key of event.
+-- the tasks, and the tasks that stand for runs behind them, with the args of these runs. Reads all alarms, and all
+-- deliveries if one of the tasks is archived: its events' positions are in no table. Index: primary key of event.
 -- +goose StatementBegin
 create function taskledger_internal.copies_of(kinds text[], biz_ids text[]) returns table (kind text, biz_id text)
 language plpgsql stable security definer rows 10 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set jit = off as $$
+declare
+  unreadable constant text := E'\\\\u(?:0000|[dD][89a-fA-F])'; -- the operator ->> refuses these escapes
+  archived constant text[] := (
+    select array_agg(k.kind || '/' || k.biz_id)
+      from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)
+     where taskledger_internal.archived_version(k.kind, k.biz_id) is not null);
 begin
+  if archived is not null then
+    return query
+    select v.kind, v.biz_id
+      from (select distinct c.kind from taskledger.task_counts c where starts_with(c.kind, 'taskledger.webhook.')) r
+      join taskledger.event v on v.kind = r.kind and v.version = 1
+     where case when v.data::text !~ unreadable
+                then (v.data ->> 'kind') || '/' || (v.data ->> 'biz_id') = any (archived) end;
+  end if;
   return query
   select d.kind, d.biz_id
     from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)

@@ -2841,7 +2841,21 @@ CREATE FUNCTION taskledger_internal.copies_of(kinds text[], biz_ids text[]) RETU
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS $_$
+declare
+  unreadable constant text := E'\\\\u(?:0000|[dD][89a-fA-F])'; -- the operator ->> refuses these escapes
+  archived constant text[] := (
+    select array_agg(k.kind || '/' || k.biz_id)
+      from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)
+     where taskledger_internal.archived_version(k.kind, k.biz_id) is not null);
 begin
+  if archived is not null then
+    return query
+    select v.kind, v.biz_id
+      from (select distinct c.kind from taskledger.task_counts c where starts_with(c.kind, 'taskledger.webhook.')) r
+      join taskledger.event v on v.kind = r.kind and v.version = 1
+     where case when v.data::text !~ unreadable
+                then (v.data ->> 'kind') || '/' || (v.data ->> 'biz_id') = any (archived) end;
+  end if;
   return query
   select d.kind, d.biz_id
     from unnest(copies_of.kinds, copies_of.biz_ids) k(kind, biz_id)

@@ -105,6 +105,33 @@ func TestDeliveriesAndAlarmsAreErased(t *testing.T) {
 	f.verifyProjection()
 }
 
+// The positions of an archived task's events are in no table, but its deliveries may be.
+func TestDeliveriesOfArchivedTasksAreErased(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.finish("1", "2")
+	ledgertest.ExecAsOwner(t, f.DB, `
+		insert into taskledger.event (kind, biz_id, version, attempt, shard, type, actor, data)
+		select 'taskledger.webhook.crm', e.position::text, v.version, least(v.version - 1, 1), 0,
+		       v.type::taskledger.event_type, 'webhook',
+		       case when v.type = 'enqueued'
+		            then json_build_object('kind', e.kind, 'biz_id', e.biz_id, 'version', e.version,
+		                                   'position', e.position)
+		            when v.type = 'buried' then json_build_object('error', json_build_object('message',
+		                                                                     '`+secret+`')) end
+		  from taskledger.event e
+		 cross join (values (1, 'enqueued'), (2, 'started'), (3, 'buried')) v(version, type)
+		 where e.kind = 'mail.send' and e.version <= 2
+		union all
+		select 'taskledger.webhook.crm', 'odd', 1, 0, 0, 'enqueued', 'webhook',
+		       '{"kind":"mail.send","biz_id":"\u0000"}'`)
+	f.store()
+	f.want("leaks", f.leaks(), "event 1\nevent 2\nevent 3\nevent 8\ntask 1\ntask 2\ntask 3\ntask 8")
+	f.erase(erasure.Options{Keys: []ledger.Key{key("1")}})
+	f.want("leaks", f.leaks(), "event 2\nevent 8\ntask 2\ntask 8")
+	f.verifyProjection()
+}
+
 // Runs behind a task contain args of their own: those that wait are cancelled and erased with the task, and those that
 // have begun are erased, also if the task itself is archived. A run behind another task stays.
 func TestRunsBehindATaskAreErased(t *testing.T) {
