@@ -89,8 +89,8 @@ func unique(records []Record) (all []Record, err error) {
 	return all, nil
 }
 
-// merge returns the better one of two copies of an event: the sealed one, and without texts if one is erased. An erasure
-// rewrites one volume after the other, and a volume may be of an old copy.
+// merge returns the better one of two copies of an event: the sealed one, and without texts if one is erased. An
+// erasure rewrites one volume after the other, and a volume may be of an old copy.
 func merge(a, b Record) (Record, error) {
 	if !reflect.DeepEqual(a.Event, b.Event) {
 		blankA, blankB := a, b
