@@ -14,9 +14,9 @@ type CopyError struct {
 }
 
 func (e *CopyError) Error() string {
-	return fmt.Sprintf("this database is a copy of another one, whose relay or dispatcher %s works on the same NATS: "+
-		"if this database replaces it, end that one's services; otherwise connect this one to another NATS account, "+
-		"then: taskledger rebase --new-installation --yes", e.Holder)
+	return fmt.Sprintf("this database is a copy of another database, whose relay or dispatcher %s works on the same "+
+		"NATS: if this database replaces it, end that one's services; otherwise connect this one to another NATS "+
+		"account, then: taskledger rebase --new-installation --yes", e.Holder)
 }
 
 // confirmation records whether this relay has made sure that no other copy of the database works. The first session in

@@ -508,7 +508,7 @@ func (w *worker) beat(ctx context.Context) {
 // Progress reports how far a task is, from its handler. v becomes JSON of at most 16 KiB.
 func (c *Client) Progress(ctx context.Context, t WorkTask, v any) error {
 	if t.attempt == nil {
-		return errors.New("client: the task must be one that Work has given to its handler")
+		return errors.New("client: the task must come from Work, which gives it to its handler")
 	}
 	text, err := json.Marshal(v)
 	if err != nil {

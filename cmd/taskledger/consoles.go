@@ -38,7 +38,7 @@ func (f serveFlags) checkConsoles(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(given *pflag.Flag) {
 		if given.Changed && !isForConsoles(given.Name) && err == nil {
 			err = usagef("--consoles and --%s exclude each other", given.Name).
-				hinted("the file of ledgers has the addresses, and each ledger runs its own services")
+				hinted("the file of ledgers contains the addresses, and each ledger runs its own services")
 		}
 	})
 	if err == nil && f.listen == "" {

@@ -55,7 +55,7 @@ stream, so taskledger serve must run.`,
 		},
 	}
 	cmd.Flags().BoolVar(&isPrefix, "prefix", false, "all tasks of KIND whose id begins with BIZ_ID")
-	cmd.Flags().BoolVar(&o.Again, "again", false, "what the archives list, and the restored ledger lacks")
+	cmd.Flags().BoolVar(&o.Again, "again", false, "the erasures that archives list and the restored ledger lacks")
 	cmd.Flags().StringSliceVar(&o.Archives, "archive", nil, "another archive; may be repeated")
 	cmd.Flags().StringSliceVar(&o.Gone, "gone", nil,
 		"a recorded archive that exists no more, or has moved to an --archive; may be repeated")

@@ -27,7 +27,7 @@ func (c *config) useLedger(getenv func(string) string) error {
 	for _, other := range []string{envDatabaseURL, envNATSURL, envNATSPrefix, envDataDir} {
 		if flag, isGiven := c.flagOf[other]; isGiven {
 			return usagef("--ledger and %s exclude each other", flag).
-				hinted("the file of ledgers has the addresses of %s", c.ledger)
+				hinted("the file of ledgers contains the addresses of %s", c.ledger)
 		}
 	}
 	name, err := ledgersFile(getenv)

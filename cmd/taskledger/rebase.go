@@ -148,7 +148,7 @@ func renderRebase(w io.Writer, r rebaseResult, f rebaseFlags) {
 		fmt.Fprintf(w, "rebased up to position %s; relay and projector begin again at the first event\n",
 			count(int64(r.Last)))
 		if !f.newInstallation {
-			fmt.Fprintln(w, "it has the identity of its original: if that goes on, stop the services of this "+
+			fmt.Fprintln(w, "its identity is still its original's: if that goes on, stop the services of this "+
 				"database, connect it to another NATS account, then: taskledger rebase --yes --new-installation")
 		}
 	}

@@ -286,10 +286,10 @@ func renderSealReport(w io.Writer, r seal.Report, took time.Duration) {
 		fmt.Fprintln(w, "not verified:", plain(u.String()))
 	}
 	if wrong, before := r.FirstWrong(); wrong != nil && before != nil {
-		fmt.Fprintf(w, "the first checkpoint that does not match is of %s leaves; the one before it, of %s, matches\n",
+		fmt.Fprintf(w, "the first checkpoint that does not match covers %s leaves; the last that does covers %s\n",
 			count(wrong.Size), count(before.Size))
 	} else if wrong != nil {
-		fmt.Fprintf(w, "the first checkpoint that does not match is of %s leaves; none before it matches\n",
+		fmt.Fprintf(w, "the first checkpoint that does not match covers %s leaves; none before it matches\n",
 			count(wrong.Size))
 	}
 	rate := int64(float64(r.Checkpoint.Size) / max(took.Seconds(), 1e-3))

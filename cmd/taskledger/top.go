@@ -141,7 +141,7 @@ func watchTop(ctx context.Context, a *app, s *sampler, screen, keys *os.File, ev
 			case next.err != nil:
 				f := describe(next.err)
 				at := now.At.Local().Format(time.TimeOnly)
-				trouble = a.secrets.hide(f.message + "; the numbers are those of " + at)
+				trouble = a.secrets.hide(f.message + "; the numbers are from " + at)
 			default:
 				now, trouble = next.sample, ""
 			}

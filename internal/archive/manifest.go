@@ -226,7 +226,7 @@ func (m *Manifest) problem(volume string) string {
 		case m.Content == Range && (s.First <= last || s.First < m.From || s.Last > m.To):
 			return fmt.Sprintf("segment %d, positions %d to %d, is out of order or range", i+1, s.First, s.Last)
 		case s.File != segmentFile(i+1, s.SHA256) || !isHash(s.SHA256):
-			return fmt.Sprintf("segment %d has the file %q", i+1, s.File)
+			return fmt.Sprintf("segment %d names the file %q", i+1, s.File)
 		}
 		events, last = events+s.Events, s.Last
 	}
@@ -238,7 +238,7 @@ func (m *Manifest) problem(volume string) string {
 			p.Bytes != p.Entries*entryBytes:
 			return fmt.Sprintf("part %d of the index is out of order or has a wrong size", i+1)
 		case p.File != indexFile(i+1, p.SHA256) || !isHash(p.SHA256):
-			return fmt.Sprintf("part %d of the index has the file %q", i+1, p.File)
+			return fmt.Sprintf("part %d of the index names the file %q", i+1, p.File)
 		}
 		first, entries = p.First, entries+p.Entries
 	}

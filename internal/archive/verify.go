@@ -260,7 +260,7 @@ func (v *verifier) addLeaf(m *Manifest, r *segmentReader, record *Record) error 
 		return r.fail("position %d: %s", record.Position, err)
 	}
 	if *record.Leaf < 0 {
-		return r.fail("position %d has the leaf %d", record.Position, *record.Leaf)
+		return r.fail("position %d is of leaf %d", record.Position, *record.Leaf)
 	}
 	v.leaves = append(v.leaves, leaf{*record.Leaf, hash, r.object,
 		fmt.Sprintf("%s version %d, position %d", record.Key, record.Version, record.Position)})

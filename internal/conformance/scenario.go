@@ -417,7 +417,7 @@ func killed(b *bench) {
 
 func quickShutdown(b *bench) {
 	b.add("task", `{"do": "sleep", "seconds": 2, "value": 1}`)
-	b.await("the client has the task", func() bool { // it may not have read the answer before
+	b.await("the client holds the task", func() bool { // it may not have read the answer before
 		return slices.ContainsFunc(b.found("heartbeat", ""), func(c call) bool { return len(c.holds) > 0 })
 	})
 	if code := b.terminate(); code != 0 {

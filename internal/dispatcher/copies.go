@@ -27,7 +27,7 @@ func (d *Dispatcher) confirm(ctx context.Context, holder string) (lease.Run, err
 	switch {
 	case err != nil:
 	case other != "":
-		err = fmt.Errorf("this database is a copy of another one, whose relay or dispatcher %s works on the same "+
+		err = fmt.Errorf("this database is a copy of another database, whose relay or dispatcher %s works on the same "+
 			"NATS: if this database replaces it, end that one's services, then wait for a minute; otherwise connect "+
 			"this one to another NATS account, then: taskledger rebase --new-installation --yes", other)
 	case run.RelayRefuses:

@@ -110,7 +110,7 @@ func arm(list string, end func()) error {
 			}
 		}
 		if _, repeated := calls[name]; repeated || name == "" {
-			return fmt.Errorf("fault: invalid %s: each point must have a name and occur once, got %q", Variable, entry)
+			return fmt.Errorf("fault: invalid %s: each point needs a name and occurs once, got %q", Variable, entry)
 		}
 		calls[name] = n
 	}

@@ -301,8 +301,8 @@ var definitions = []Definition{
 	{
 		Name:      SubscriberBehind,
 		Threshold: subscriberThreshold,
-		Meaning: "A subscriber of the feed is behind. It delays no other, but the archive must not remove what it " +
-			"has not read.",
+		Meaning: "A subscriber of the feed is behind. It delays no other, but the archive must not remove events " +
+			"that it has not read.",
 		Cure: "start its program, or read its log; if it is paused: taskledger resume subscriber NAME; if it is no " +
 			"longer needed: taskledger delete subscriber NAME",
 	},

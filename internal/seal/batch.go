@@ -90,7 +90,7 @@ func (b *batch) problem(e end) string {
 	}
 	first, last := ledger.Position(b.positions[0]), ledger.Position(b.positions[len(b.positions)-1])
 	if b.isLate && (b.top != e.top || last > e.top) || !b.isLate && (b.top != last || first <= e.top) {
-		return fmt.Sprintf("batch %d, positions %d to %d, has the highest position %d, after %d", b.number, first, last,
+		return fmt.Sprintf("batch %d, positions %d to %d, ends at position %d, after %d", b.number, first, last,
 			b.top, e.top)
 	}
 	return ""

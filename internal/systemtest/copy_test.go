@@ -19,7 +19,7 @@ func (r *recovered) awaitRefusal() {
 	r.t.Helper()
 	r.await("the dispatcher of the copy to refuse", func() bool {
 		s, err := dispatcher.ReadStatus(r.t.Context(), r.db)
-		return err == nil && !s.Alive && strings.Contains(s.Note, "copy of another one")
+		return err == nil && !s.Alive && strings.Contains(s.Note, "copy of another database")
 	})
 }
 
@@ -70,7 +70,7 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 		}
 		status, err := relays.ReadStatus(t.Context(), clone.db, nil, outbox.StreamConfig{})
 		if err != nil || status.Relay == nil || !status.Relay.Refused ||
-			!strings.Contains(status.Relay.Note, "copy of another one") {
+			!strings.Contains(status.Relay.Note, "copy of another database") {
 			t.Errorf("status of the copy: %+v, %v", status.Relay, err)
 		}
 	}

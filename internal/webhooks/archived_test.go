@@ -205,7 +205,7 @@ func TestDeliveryWithoutTheArchive(t *testing.T) {
 	h.Await("the delivery is buried", func() bool { return h.deliveries("shop", ledger.StateDead) == 1 })
 	text := servicetest.One[string](h, `select e.data::text from taskledger.event e
 		where e.kind = 'taskledger.webhook.shop' and e.type = 'buried'`)
-	if !strings.Contains(text, "the service has no archive: task coupon.send/1 was archived at ") ||
+	if !strings.Contains(text, "the service was given no archive: task coupon.send/1 was archived at ") ||
 		!strings.Contains(text, place+"/volumes/") {
 		t.Error(text)
 	}

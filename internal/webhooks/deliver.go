@@ -317,12 +317,12 @@ func (d *deliverer) event(ctx context.Context, of delivery) (ledger.Event, error
 			return d.wanted(e)
 		}
 	}
-	return ledger.Event{}, workers.Permanent(fmt.Errorf("the ledger has no event %s/%s/%d at position %d", of.Kind,
+	return ledger.Event{}, workers.Permanent(fmt.Errorf("the ledger contains no event %s/%s/%d at position %d", of.Kind,
 		of.BizID, of.Version, of.Position))
 }
 
 // archived returns the events of the task of a delivery from the archive. An [*ledger.ArchivedError] is permanent: the
-// events are in no file, or the service has no archive.
+// events are in no file, or the service was given no archive.
 func (d *deliverer) archived(ctx context.Context, of delivery) (history []ledger.Event, err error) {
 	key := ledger.Key{Kind: of.Kind, BizID: of.BizID}
 	if from := d.service.config.Archive; from != nil {
@@ -331,7 +331,7 @@ func (d *deliverer) archived(ctx context.Context, of delivery) (history []ledger
 		var known []*ledger.ArchivedError
 		known, err = ledger.Archived(ctx, d.service.config.DB, key)
 		if err == nil && known[0] != nil && of.Version <= known[0].Version {
-			err = fmt.Errorf("the service has no archive: %w", known[0])
+			err = fmt.Errorf("the service was given no archive: %w", known[0])
 		}
 	}
 	if errors.As(err, new(*ledger.ArchivedError)) {
