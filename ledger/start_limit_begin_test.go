@@ -141,40 +141,47 @@ func TestTwoWorkersBeginATask(t *testing.T) {
 	}
 }
 
-// While a worker's transaction is open, another one that begins the same task waits for it and is refused.
+// While a worker's transaction is open, the start of the same task waits for it and is refused.
 func TestTwoWorkersBeginATaskAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name     string
-		isFirst  bool // the first has a permit, the second records its start
-		isolated pgx.TxIsoLevel
-	}{
-		{name: "a start after a permit", isFirst: true, isolated: pgx.ReadCommitted},
-		{name: "a start after a permit that it cannot see", isFirst: true, isolated: pgx.RepeatableRead},
-		{name: "a permit after a start", isolated: pgx.ReadCommitted},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	for _, isolation := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		t.Run(string(isolation), func(t *testing.T) {
 			t.Parallel()
 			db := gate(t, 5, 1)
 			tx := begin(t, db, pgx.TxOptions{})
-			other := begin(t, db, pgx.TxOptions{IsoLevel: test.isolated})
+			other := begin(t, db, pgx.TxOptions{IsoLevel: isolation})
 			pid := ledgertest.BackendPID(t, other)
+			wantBegun(t, beginGated(t, tx, "a", 0), 0)
 			var refused error
-			var begun []int
 			var second sync.WaitGroup
-			if test.isFirst {
-				wantBegun(t, beginGated(t, tx, "a", 0), 0)
-				second.Go(func() { refused = appendGated(t, other, 0, 1, ledger.EventStarted) })
-			} else {
-				mustAppend(t, tx, 0, 1, ledger.EventStarted)
-				second.Go(func() { begun = beginGated(t, other, "b", 0) })
-			}
+			second.Go(func() { refused = appendGated(t, other, 0, 1, ledger.EventStarted) })
 			ledgertest.AwaitBlocked(t, db, pid)
 			mustCommit(t, tx)
-			second.Wait()
-			if test.isFirst && !errors.Is(refused, ledger.ErrStartLimit) || len(begun) > 0 {
-				t.Errorf("second: %v, %v, want it refused", begun, refused)
+			if second.Wait(); !errors.Is(refused, ledger.ErrStartLimit) {
+				t.Errorf("second: %v, want it refused", refused)
 			}
+		})
+	}
+}
+
+// A transaction that has begun a task and stays open delays no other task of the worker.
+func TestBeginWaitsForNoOpenTransaction(t *testing.T) {
+	t.Parallel()
+	for _, byStart := range []bool{true, false} {
+		t.Run(fmt.Sprint(byStart), func(t *testing.T) {
+			t.Parallel()
+			db := gate(t, 5, 3)
+			tx := begin(t, db, pgx.TxOptions{})
+			if byStart {
+				mustAppend(t, tx, 0, 1, ledger.EventStarted)
+			} else {
+				wantBegun(t, beginGated(t, tx, "a", 0), 0)
+			}
+			other := begin(t, db, pgx.TxOptions{})
+			if _, err := other.Exec(t.Context(), "set local statement_timeout = '10s'"); err != nil {
+				t.Fatal(err)
+			}
+			wantBegun(t, beginGated(t, other, "b", 1, 0, 2), 1, 2)
 		})
 	}
 }

@@ -1170,12 +1170,13 @@ comment on function taskledger_internal.take_permits_of_statement(xid8, bigint) 
 -- recorded after a second, like those of other tasks: see the beginning of this file. If an attempt gets no permit
 -- here, the worker records its start first.
 --
--- All attempts get their permits together, or else one by one.
+-- All attempts get their permits together, or else one by one. One whose task another transaction is beginning gets
+-- none after 10 ms: other attempts and outcomes wait for this statement, and that transaction may stay open.
 -- Runs with its owner's rights, because no role may write the table permit. Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.begin_attempts(kinds text[], biz_ids text[], versions integer[], attempts integer[],
                                                    actor text) returns integer[]
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set lock_timeout = '10ms'
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_variable
 declare
@@ -1225,7 +1226,7 @@ begin
       end if;
     end loop;
     return starts;
-  exception when sqlstate 'TL008' then
+  exception when sqlstate 'TL008' or lock_not_available then
     null;
   end;
   foreach start in array starts loop
@@ -1249,8 +1250,11 @@ begin
         full_limit := null;
       end loop;
       granted := granted || start;
-    exception when sqlstate 'TL008' then
-      full_limits := array_append(full_limits, full_limit);
+    exception
+      when sqlstate 'TL008' then
+        full_limits := array_append(full_limits, full_limit);
+      when lock_not_available then
+        null;
     end;
   end loop;
   return granted;

@@ -1831,6 +1831,7 @@ COMMENT ON FUNCTION taskledger_internal.begin_archive(older_than interval, place
 CREATE FUNCTION taskledger_internal.begin_attempts(kinds text[], biz_ids text[], versions integer[], attempts integer[], actor text) RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '10ms'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1884,7 +1885,7 @@ begin
       end if;
     end loop;
     return starts;
-  exception when sqlstate 'TL008' then
+  exception when sqlstate 'TL008' or lock_not_available then
     null;
   end;
   foreach start in array starts loop
@@ -1908,8 +1909,11 @@ begin
         full_limit := null;
       end loop;
       granted := granted || start;
-    exception when sqlstate 'TL008' then
-      full_limits := array_append(full_limits, full_limit);
+    exception
+      when sqlstate 'TL008' then
+        full_limits := array_append(full_limits, full_limit);
+      when lock_not_available then
+        null;
     end;
   end loop;
   return granted;
