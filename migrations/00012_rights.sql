@@ -190,7 +190,8 @@ comment on function taskledger_internal.appended_here(text, text, integer) is
 
 -- A function with its owner's rights asks for the login (session_user) and the roles that it may set, any other for the
 -- current role. The catalogue contains the kinds of each policy, even without tasks of a kind. A policy that
--- `taskledger migrate roles` has not made counts as a policy for all kinds. Index: pg_policy by table.
+-- `taskledger migrate roles` has not made counts as a policy for all kinds. A null is no kind, and hides no other that
+-- is refused. Index: pg_policy by table.
 -- +goose StatementBegin
 create function taskledger_internal.refused_kind(kinds text[], of_login boolean) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -208,7 +209,7 @@ begin
   return (
     select k.kind
       from unnest(kinds) k(kind)
-     where not exists (
+     where k.kind is not null and not exists (
        select from (
          select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
            from pg_policy p

@@ -6215,7 +6215,7 @@ begin
   return (
     select k.kind
       from unnest(kinds) k(kind)
-     where not exists (
+     where k.kind is not null and not exists (
        select from (
          select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
            from pg_policy p

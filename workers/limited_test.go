@@ -115,3 +115,23 @@ func TestRightsChangeUnderAPool(t *testing.T) {
 		t.Errorf("%d messages were refused as ghosts", n)
 	}
 }
+
+// A login that is limited to kinds takes no permits of others, whatever else its list of kinds contains.
+func TestLimitedLoginTakesNoOtherPermits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.limitConcurrency(1)
+	b.EnqueueMany(1)
+	db, _ := b.limitedLogin("other")
+	for _, kinds := range []string{"{%s}", "{NULL,%s}", "{%s,NULL}", "{other,NULL,%s}", "[0:1]={other,%s}"} {
+		const sql = `select taskledger_internal.begin_attempts($1::text::text[],
+			array_fill('o-0000'::text, array[3]), array[1, 1, 1], array[1, 1, 1], 'w')`
+		_, err := db.Exec(b.Context(), sql, fmt.Sprintf(kinds, b.Kind().Name()))
+		if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+			t.Errorf("%s: %v, want insufficient_privilege", kinds, err)
+		}
+		if n := b.permitsInUse(); n != 0 {
+			t.Fatalf("%s: %d permits are in use", kinds, n)
+		}
+	}
+}
