@@ -161,3 +161,24 @@ func TestErrNotBegunFreesThePermit(t *testing.T) {
 	b.Work(workers.Config{}, b.atLeast(b.outside, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 }
+
+// A database that answers so slowly that a permit is not fresh delays tasks, and does not stop them: their starts are
+// recorded.
+func TestStalePermitsStopNoTask(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
+	b.limitConcurrency(1)
+	ledgertest.ExecAsOwner(t, b.DB, `
+		create function slow_permit() returns trigger language plpgsql as $$
+		begin
+		  perform pg_sleep(3.1);
+		  return null;
+		end
+		$$;
+		create trigger slow_permit after update on taskledger.permit
+		  for each row when (new.actor is not null) execute function slow_permit()`)
+	noop := func(context.Context, *workers.Job, orderArgs) error { return nil }
+	b.Work(workers.Config{LeaseTTL: endless}, b.atLeast(noop, nil))
+	b.AwaitState(b.Enqueue("o-1"), ledger.StateSucceeded)
+}

@@ -25,17 +25,15 @@ type permitRequest struct {
 	result  chan bool
 }
 
-// takePermits takes the permits of the attempt's limits, without an event. It reports whether the attempt has them.
-// Called again, it renews them.
+// takePermits takes the permits of the attempt's limits, without an event. It reports whether the attempt has them, and
+// they are fresh. If not, its start must be recorded first, which keeps a permit that it has: while the database is
+// slow, another permit would not be fresh either. Called again, it renews them.
 func (a *Attempt) takePermits() bool {
-	for {
-		r := &permitRequest{attempt: a, result: make(chan bool, 1)}
-		asked := time.Now()
-		a.kind.express.add(urgent{permit: r})
-		if a.hasPermit = <-r.result; !a.hasPermit || time.Since(asked) < permitFresh {
-			return a.hasPermit
-		}
-	}
+	r := &permitRequest{attempt: a, result: make(chan bool, 1)}
+	asked := time.Now()
+	a.kind.express.add(urgent{permit: r})
+	a.hasPermit = <-r.result && time.Since(asked) < permitFresh
+	return a.hasPermit
 }
 
 // permitTaker is the pool. It sends the statement that takes permits together with its first query, in one round trip
