@@ -16,7 +16,7 @@ select l.name, l.kinds, l.weights, coalesce(l.per, ''), coalesce(l.max_running, 
        (date_part('epoch', u.oldest_at) * 1e6)::bigint, (date_part('epoch', u.next_at) * 1e6)::bigint
   from (
     select n.name
-      from taskledger.limit_use n
+      from taskledger.start_limits n
      where n.name > $1::text and ($3::text = '' or n.name in (
              select k.name from taskledger_internal.limited_kinds k where k.kind = $3::text))
        and ($4::text = '' or n.name = $4::text)
