@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
 )
 
 // A task and its events are the same after their archiving, in pages, too. Without an archive the answer is where they
@@ -73,6 +74,18 @@ func TestArchivedTaskIsRead(t *testing.T) {
 	if again.New || !again.Archived || again.State != ledger.StateSucceeded || again.Version != 3 {
 		t.Errorf("an enqueue that checks the archive: %+v", again)
 	}
+	waited := func(s *server) *ledger.Task {
+		t.Helper()
+		answer := decode[client.Enqueued](s, s.call(api.Producer, "POST", "/v1/tasks",
+			`{"kind":"coupon.send","biz_id":"A-1","check_archive":true}`, "Prefer", "wait=5"), http.StatusOK)
+		if !answer.Archived || answer.State != ledger.StateSucceeded || answer.Version != 3 {
+			t.Errorf("an enqueue that checks the archive and waits: %+v", answer)
+		}
+		return answer.Task
+	}
+	if got := waited(s); got == nil || !got.EnqueuedAt.Equal(task.EnqueuedAt) || got.ArchivedAt.IsZero() {
+		t.Errorf("an enqueue that checks the archive and waits: task %+v", got)
+	}
 	s.wantProblem(s.call(api.Operator, "POST", path+":cancel", ""), http.StatusNotFound, "unknown_task")
 
 	if err := os.Rename(place, place+"-away"); err != nil {
@@ -85,7 +98,15 @@ func TestArchivedTaskIsRead(t *testing.T) {
 		}
 	}
 
-	without := serveOn(t, s.db, nil)
+	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: s.db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(waiter.Close)
+	without := serveOn(t, s.db, func(c *api.Config) { c.Waiter = waiter })
+	if got := waited(without); got != nil {
+		t.Errorf("an enqueue that checks the archive and waits, without its files: task %+v", got)
+	}
 	for _, path := range []string{path, path + "/events"} {
 		p := without.wantProblem(without.call(api.Viewer, "GET", path, ""), http.StatusNotFound, "unknown_task")
 		if !strings.Contains(p.Detail, place) {

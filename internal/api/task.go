@@ -80,7 +80,12 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 	case prefer.isAsync && !enqueued.State.Finished():
 		status = http.StatusAccepted
 	}
-	if prefer.wait > 0 {
+	switch {
+	case prefer.wait > 0 && enqueued.Archived: // the answer is complete without its files
+		if t, err := h.loadAny(r, entry.Key); err == nil {
+			answer.Task = &t
+		}
+	case prefer.wait > 0:
 		t, err := h.awaitFinished(r, entry.Key, prefer.wait)
 		if err == nil {
 			err = h.checkAgain(r, c)

@@ -19,7 +19,7 @@ func (h *Handler) awaitFinished(r *http.Request, k ledger.Key, wait time.Duratio
 	defer context.AfterFunc(h.draining, cancel)()
 	tasks, err := h.config.Waiter.WaitFor(ctx, []ledger.Key{k}, ledger.UntilAll)
 	switch {
-	case err == nil && isFinished(tasks[0]):
+	case err == nil && isFinished(tasks[0]) && tasks[0].ArchivedAt.IsZero():
 		return tasks[0], nil
 	case err != nil && ctx.Err() == nil && !errors.Is(err, context.Canceled):
 		return ledger.Task{}, err
