@@ -28,6 +28,8 @@ var (
 	erasureLockSQL string
 	//go:embed sql/erasure_lock_shared.sql
 	erasureLockSharedSQL string
+	//go:embed sql/store_lock.sql
+	storeLockSQL string
 	//go:embed sql/erase_salts.sql
 	eraseSaltsSQL string
 )
@@ -285,6 +287,14 @@ func LockErasures(ctx context.Context, tx pgx.Tx, isShared bool) error {
 	}
 	_, err := tx.Exec(ctx, sql)
 	return pgerr.Explain("wait for erasures", err)
+}
+
+// LockStore keeps other calls of [StoreTasks] for the archive at a place out until the transaction ends, after it has
+// waited for them: two of the same tasks would write one volume, and the second discards what the first has begun. Call
+// it after [LockErasures].
+func LockStore(ctx context.Context, tx pgx.Tx, place string) error {
+	_, err := tx.Exec(ctx, storeLockSQL, place)
+	return pgerr.Explain("wait for another run of the archive", err)
 }
 
 // EraseSalts replaces the salts of archived events in the seal, for [ApplyErasures]. It needs the role archiver.

@@ -34,7 +34,7 @@ type TaskEnd struct {
 
 // StoreTasks stores all events of finished tasks in a volume, verifies it, and returns its name, which follows from the
 // tasks and their last events. A volume that a killed call has completed is verified and not written again. Its memory
-// grows with the keys alone.
+// grows with the keys alone. Call it while [LockStore] is held.
 //
 // Errors: as [Create], [Writer.Close] and [Verify]; [*ledger.CorruptError] if an event is not in the volume.
 func StoreTasks(ctx context.Context, db ledger.DB, s Store, tasks []TaskEnd) (string, error) {

@@ -27,6 +27,8 @@ var (
 	waitsSQL string
 	//go:embed sql/candidates.sql
 	candidatesSQL string
+	//go:embed sql/unremoved.sql
+	unremovedSQL string
 	//go:embed sql/remove.sql
 	removeSQL string
 	//go:embed sql/end.sql
@@ -314,13 +316,47 @@ func (r *run) candidates(ctx context.Context, after int64) (p page, err error) {
 }
 
 // move stores tasks and removes them. An erasure waits until both is done: it would miss files that are being written.
+// So does another run that stores to the same place: it may have chosen the same tasks.
 func (r *run) move(ctx context.Context, tasks []Task) error {
 	return pgx.BeginFunc(ctx, r.db, func(tx pgx.Tx) error {
 		if err := archive.LockErasures(ctx, tx, true); err != nil {
 			return err
 		}
+		if r.o.Files != nil {
+			if err := archive.LockStore(ctx, tx, r.o.Files.Place()); err != nil {
+				return err
+			}
+			var err error
+			if tasks, err = r.unremoved(ctx, tasks); err != nil || len(tasks) == 0 {
+				return err
+			}
+		}
 		return r.moveLocked(ctx, tasks)
 	})
+}
+
+// unremoved returns the tasks that no other run has removed since they were chosen.
+func (r *run) unremoved(ctx context.Context, tasks []Task) (rest []Task, err error) {
+	rows, err := r.db.Query(ctx, unremovedSQL, lists(tasks)...)
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	for _, n := range numbers {
+		rest = append(rest, tasks[n-1])
+	}
+	return rest, err
+}
+
+// lists returns kinds, ids and last versions of tasks as array literals.
+func lists(tasks []Task) []any {
+	var kinds, ids, versions pgarray.Builder
+	for _, t := range tasks {
+		kinds.Add(string(t.Key.Kind))
+		ids.Add(string(t.Key.BizID))
+		versions.AddInt(int64(t.Version))
+	}
+	return []any{kinds.String(), ids.String(), versions.String()}
 }
 
 func (r *run) moveLocked(ctx context.Context, tasks []Task) error {
@@ -345,16 +381,10 @@ func (r *run) moveLocked(ctx context.Context, tasks []Task) error {
 
 // remove removes a batch.
 func (r *run) remove(ctx context.Context, tasks []Task, file string) error {
-	var kinds, ids, versions pgarray.Builder
-	for _, t := range tasks {
-		kinds.Add(string(t.Key.Kind))
-		ids.Add(string(t.Key.BizID))
-		versions.AddInt(int64(t.Version))
-	}
 	var removed, events int64
 	began := time.Now()
-	args := []any{r.id, kinds.String(), ids.String(), versions.String(), pgquery.Optional(file),
-		pgquery.Optional(r.o.Actor), pgquery.Optional(r.o.Reason)}
+	args := append([]any{r.id}, lists(tasks)...)
+	args = append(args, pgquery.Optional(file), pgquery.Optional(r.o.Actor), pgquery.Optional(r.o.Reason))
 	if _, err := pgquery.Row(ctx, r.db, removeSQL, args, &removed, &events); err != nil {
 		return err
 	}

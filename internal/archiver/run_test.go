@@ -416,6 +416,39 @@ func TestTwoArchivers(t *testing.T) {
 	f.want("totals", f.text(`select max(total)::text from taskledger.archive_batch`), "60")
 }
 
+// Archivers at once that store the same tasks in one directory remove each task once, and its volume stays whole.
+func TestTwoArchiversOfOneDirectory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	db := f.As("archiver")
+	place := archive.Directory(t.TempDir())
+	for round := range 5 {
+		for i := range 20 {
+			f.finish(fmt.Sprintf("%d-%d", round, i))
+		}
+		f.project()
+		var group sync.WaitGroup
+		var all [3]archiver.Report
+		for i := range all {
+			group.Go(func() {
+				var err error
+				o := archiver.Options{Files: archiver.In(db, place, place.String())}
+				if all[i], err = archiver.Run(t.Context(), db, o); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		if n := all[0].Tasks + all[1].Tasks + all[2].Tasks; n != 20 {
+			t.Errorf("%d tasks were removed: %+v", n, all)
+		}
+	}
+	report, err := archive.Verify(t.Context(), place, nil)
+	if err != nil || report.Events != 300 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
 // A subscriber holds tasks for a bounded time.
 func TestSubscriberHoldsTasks(t *testing.T) {
 	t.Parallel()
