@@ -558,3 +558,48 @@ func TestErasureIsRefused(t *testing.T) {
 		t.Error("a file contains the text")
 	}
 }
+
+// An erasure that cancels the run behind a dead task waits for no scheduler that begins this run, and the other way
+// round, wherever the erasure is: neither is a deadlock.
+func TestErasureWhileTheNextRunBegins(t *testing.T) {
+	t.Parallel()
+	for _, held := range []ledger.Kind{"a.first", "mail.send", "zz.last"} { // the erasure waits before or after it
+		f := newFixture(t)
+		other := ledger.Key{Kind: held, BizID: "zz"}
+		ledgertest.Enqueue(t, f.DB, other, `{}`)
+		f.enqueue("dead")
+		ledgertest.Append(t, f.DB, key("dead"), ledger.EventStarted)
+		follow := &ledger.EnqueueOptions{Actor: secret, IfExists: ledger.IfExistsFollow}
+		servicetest.Try(ledger.Enqueue(t.Context(), f.DB, key("dead"), []byte(`{"to":"`+secret+` again"}`), follow))(t)
+		ledgertest.Append(t, f.DB, key("dead"), ledger.EventBuried)
+		tx := servicetest.Try(f.DB.Begin(t.Context()))(t)
+		ledgertest.Append(t, tx, other, ledger.EventStarted)
+		owner := ledgertest.As(t, f.DB, ledgertest.Owner)
+		ended := make(chan error, 2)
+		waiting := func() string {
+			return f.text(`select count(*)::text from pg_stat_activity a
+				where a.datname = current_database() and a.wait_event_type = 'Lock'`)
+		}
+		go func() {
+			_, err := owner.Exec(t.Context(), `select taskledger_internal.erase_tasks(null, array['mail.send', $1],
+				'{dead,zz}', false, '', '', 'request 17')`, string(held))
+			ended <- err
+		}()
+		f.Await("the erasure", func() bool { return waiting() == "1" })
+		go func() {
+			_, err := owner.Exec(t.Context(), `select taskledger_internal.begin_next('mail.send', 'dead')`)
+			ended <- err
+		}()
+		f.Await("the scheduler", func() bool { return waiting() == "2" || len(ended) == 1 })
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", held, err)
+			}
+		}
+		f.erase(erasure.Options{Keys: []ledger.Key{key("dead"), other}})
+		f.want("texts", f.leaks(), "")
+	}
+}
