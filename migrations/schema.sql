@@ -3120,10 +3120,19 @@ declare
   partial record;
   timers bigint;
 begin
-  select e.kind, e.biz_id, min(e.version) as first, count(*) as events, max(e.version) as last into partial
-    from taskledger.event e
-   group by e.kind, e.biz_id
-  having min(e.version) <> 1 or count(*) <> max(e.version)
+  select p.kind, p.biz_id, p.first, p.events, p.last into partial
+    from (
+      select e.kind, e.biz_id, min(e.version) as first, count(*) as events, max(e.version) as last
+        from taskledger.event e
+       group by e.kind, e.biz_id
+      having min(e.version) <> 1 or count(*) <> max(e.version)) p
+   where p.first <> 1 or exists ( -- the end of a duplicate of an archived task follows the archived versions
+     select from taskledger.event e
+      where e.kind = p.kind and e.biz_id = p.biz_id and e.version > 1
+        and not (e.type = 'discarded' and (e.data is null or starts_with(e.data::text, '{"reason":"archived"')))
+        and not exists (
+          select from taskledger.event b
+           where b.kind = e.kind and b.biz_id = e.biz_id and b.version = e.version - 1))
    limit 1;
   if found then
     raise exception 'taskledger: the files contain % of the events of %/%, from version % to %', partial.events,

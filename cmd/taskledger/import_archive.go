@@ -72,5 +72,9 @@ func importArchive(ctx context.Context, a *app, pool *pgxpool.Pool, place archiv
 	return a.print(importedArchive{done, time.Since(began).Milliseconds()}, func(w io.Writer) {
 		fmt.Fprintf(w, "imported: %s events of %d volumes, up to position %d, and %s timers\n", count(done.Events),
 			done.Volumes, done.Last, count(done.Timers))
+		if done.LeftOut > 0 {
+			fmt.Fprintf(w, "left out: %s events of keys that were enqueued again after their task was archived\n",
+				count(done.LeftOut))
+		}
 	})
 }

@@ -53,18 +53,26 @@ type Imported struct {
 	Events  int64           `json:"events"`
 	Last    ledger.Position `json:"last"`   // the highest position
 	Timers  int64           `json:"timers"` // of unfinished tasks
+	// LeftOut are events that stay in the files alone: of keys that were enqueued again after their task was archived.
+	LeftOut int64 `json:"left_out,omitempty"`
 }
 
 // ErrNotEmpty means that events cannot be imported, because the ledger has events, or because files are missing.
 var ErrNotEmpty = errors.New("the events cannot be imported")
+
+// errRepeated means that the files contain a version of a task twice.
+var errRepeated = errors.New("the files contain a version of a task twice")
 
 // Import verifies volumes, and inserts their events into an empty ledger with their positions, versions and times, in
 // one transaction. So a call that was killed has changed nothing. Events that several volumes contain are inserted
 // once. Timers of unfinished tasks are set. All readers of the feed begin at the first event. The ledger keeps its own
 // identity, and is sealed as a new tree. It needs the owner of the table event, and commits.
 //
+// Of a key that was enqueued again after its task was archived, the files contain version 1 twice. If this enqueue was
+// discarded, its events are left out. If the task has run again, those of the archived run are left out.
+//
 // Errors: those of [Verify]; [ErrNotEmpty] if the ledger contains events; and errors if events of a task are missing,
-// if a key was enqueued again after its task was archived, or if a login_id has a different name here.
+// if a key was enqueued again after its task was archived and has not ended, or if a login_id has another name here.
 func Import(ctx context.Context, db ImportDB, s Store, o *ImportOptions) (Imported, error) {
 	if o == nil {
 		o = &ImportOptions{}
@@ -80,12 +88,27 @@ func Import(ctx context.Context, db ImportDB, s Store, o *ImportOptions) (Import
 	if report.Events == 0 {
 		return Imported{}, fmt.Errorf("%w: the archive contains no events", ErrNotEmpty)
 	}
+	i := &importer{reader: r, total: report.Events, progress: o.Progress}
+	done, err := i.commit(ctx, db, o)
+	if !errors.Is(err, errRepeated) {
+		return done, err
+	}
+	leftOut, err := r.repeated(ctx)
+	if err != nil {
+		return Imported{}, err
+	}
+	i = &importer{reader: r, total: report.Events, progress: o.Progress, leftOut: leftOut}
+	return i.commit(ctx, db, o)
+}
+
+// commit imports the events in one transaction.
+func (i *importer) commit(ctx context.Context, db ImportDB, o *ImportOptions) (Imported, error) {
 	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return Imported{}, pgerr.Explain("import", err)
 	}
 	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
-	i := &importer{reader: r, tx: tx, total: report.Events, progress: o.Progress}
+	i.tx = tx
 	if err := i.run(ctx); err != nil {
 		return Imported{}, err
 	}
@@ -105,6 +128,7 @@ type importer struct {
 	total    int64
 	progress func(done, total int64)
 	done     Imported
+	leftOut  map[ledger.Position]struct{}   // see Reader.repeated
 	erased   map[ledger.Key]ledger.Position // by the archive's list: volumes of an old copy contain these texts
 }
 
@@ -164,12 +188,11 @@ func (i *importer) addErasures(ctx context.Context, listed []Erasure) error {
 	return nil
 }
 
-// importError returns [ErrNotEmpty] for an error that the functions raise themselves, and for a second version 1.
+// importError returns [ErrNotEmpty] for an error that the functions raise themselves, and for a repeated version.
 func importError(err error) error {
 	var refused *pgconn.PgError
 	if pgerr.Is(err, pgerr.UniqueViolation) && errors.As(err, &refused) {
-		return fmt.Errorf("%w: a key was enqueued again after its task was archived, so the files contain a version "+
-			"of it twice: %s", ErrNotEmpty, refused.Detail)
+		return fmt.Errorf("%w: %w: %s", ErrNotEmpty, errRepeated, refused.Detail)
 	}
 	if pgerr.Is(err, pgerr.ObjectNotInPrerequisiteState) {
 		return fmt.Errorf("%w: %w", ErrNotEmpty, err)
@@ -211,6 +234,10 @@ func (i *importer) send(ctx context.Context, to io.Writer) error {
 		return err
 	}
 	err := i.reader.Range(ctx, 0, func(r Record) error {
+		if _, isLeftOut := i.leftOut[r.Position]; isLeftOut {
+			i.done.LeftOut++
+			return nil
+		}
 		if r.Position <= i.erased[r.Key] {
 			erase(&r)
 		}

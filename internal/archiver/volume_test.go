@@ -6,8 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -54,32 +57,86 @@ func TestVolumeFromBeforeARestore(t *testing.T) {
 	}
 }
 
-// A key that was enqueued again after its task was archived is in the files with two versions 1. The error of the
-// import names it, and nothing is changed.
-func TestImportOfARepeatedKeyIsRefused(t *testing.T) {
+// Keys that were enqueued again after their tasks were archived are in the files twice. An import leaves discarded
+// duplicates out, and archived runs that another run has followed, and is refused while a duplicate waits.
+func TestImportOfRepeatedKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.finish("1")
-	f.project()
-	db := f.As("archiver")
+	f.finish("1", "2", "again")
+	db, worker := f.As("archiver"), ledgertest.As(t, f.DB, "worker")
 	place := archive.Directory(t.TempDir())
-	files := archiver.In(db, place, place.String())
-	if r, err := archiver.Run(t.Context(), db, archiver.Options{Files: files}); err != nil || r.Tasks != 1 {
-		t.Fatalf("%+v, %v", r, err)
+	store := func() {
+		t.Helper()
+		f.project()
+		sealed(t, db)
+		files := archiver.In(db, place, place.String())
+		if r, err := archiver.Run(t.Context(), db, archiver.Options{Files: files}); err != nil || r.Tasks == 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
 	}
+	export := func(to archive.Store) {
+		t.Helper()
+		sealed(t, db)
+		if _, err := archive.Export(t.Context(), f.As("reader"), to, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store()
 	ledgertest.Enqueue(t, f.DB, key("1"), `{}`)
-	claims(t, ledgertest.As(t, f.DB, "worker"), "1")
-	f.want("events", f.events("1"), "1 enqueued\n4 discarded")
-	if _, err := archive.Export(t.Context(), f.As("reader"), place, nil); err != nil {
-		t.Fatal(err)
-	}
-	target := ledgertest.Pool(t)
-	_, err := archive.Import(t.Context(), ledgertest.As(t, target, ledgertest.Owner), place, nil)
-	if !errors.Is(err, archive.ErrNotEmpty) || !strings.Contains(err.Error(), "(coupon.send, 1, 1)") {
+	ledgertest.Enqueue(t, f.DB, key("2"), `{}`)
+	export(place)
+	refused := ledgertest.As(t, ledgertest.Pool(t), ledgertest.Owner)
+	_, err := archive.Import(t.Context(), refused, place, nil)
+	if !errors.Is(err, archive.ErrNotEmpty) || !strings.Contains(err.Error(), "has not ended") {
 		t.Error(err)
 	}
-	var n int
-	if err := target.QueryRow(t.Context(), "select count(*) from taskledger.event").Scan(&n); err != nil || n != 0 {
-		t.Errorf("%d events, %v", n, err)
+	claims(t, worker, "1")
+	claims(t, worker, "2")
+	f.want("events", f.events("1"), "1 enqueued\n4 discarded")
+	store()                                     // the duplicates, too
+	ledgertest.Enqueue(t, f.DB, key("1"), `{}`) // a second duplicate
+	claims(t, worker, "1")
+	f.want("events", f.events("1"), "1 enqueued\n5 discarded")
+	again, err := ledger.Enqueue(t.Context(), f.DB, key("again"), []byte(`{}`),
+		&ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun})
+	if err != nil || !again.New {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	export(place)
+	report, err := archive.Verify(t.Context(), place, nil)
+	if err != nil || report.Unproved > 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	imports := func(from archive.Store, leftOut int64) fixture {
+		t.Helper()
+		target := newFixture(t)
+		done, err := archive.Import(t.Context(), ledgertest.As(t, target.DB, ledgertest.Owner), from, nil)
+		if err != nil || done.LeftOut != leftOut {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		archiverOf := target.As("archiver")
+		sealed(t, archiverOf)
+		if r, err := seal.Verify(t.Context(), target.As("reader"), nil); err != nil || !r.IsValid() {
+			t.Errorf("%+v, %v", r, err)
+		}
+		ledgertest.Check(t, target.DB)
+		target.want("run again", target.events("again"), "1 enqueued\n4 discarded\n5 enqueued")
+		return *target
+	}
+	target := imports(place, 9)
+	for _, id := range []string{"1", "2"} {
+		target.want("archived", target.events(id), "1 enqueued\n2 started\n3 succeeded")
+	}
+	alone := archive.Directory(t.TempDir()) // without the volumes of archived tasks
+	export(alone)
+	target = imports(alone, 0)
+	target.want("duplicate", target.events("1"), "1 enqueued\n5 discarded")
+}
+
+// sealed seals all events.
+func sealed(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	if _, err := seal.Run(t.Context(), db, nil); err != nil {
+		t.Fatal(err)
 	}
 }
