@@ -253,13 +253,22 @@ func TestPermitsFromTheFuture(t *testing.T) {
 // A role may take permits only for the kinds on which it may work.
 func TestBeginNeedsTheRightToWork(t *testing.T) {
 	t.Parallel()
-	db := gate(t, 1, 1)
-	for _, role := range []string{"producer", "relay"} {
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	limitConcurrency(t, owner, 1)
+	ledgertest.Enqueue(t, owner, gatedKey(0), "")
+	limited, _ := poolOf(t, owner, "grant "+limitedWorker(t, owner, "other")+" to $1")
+	for role, pool := range map[string]*pgxpool.Pool{
+		"producer": ledgertest.As(t, owner, "producer"), "relay": ledgertest.As(t, owner, "relay"),
+		"worker of another kind": limited,
+	} {
 		const sql = "select taskledger_internal.begin_attempts(array[$1], array['g-0'], array[1], array[1], 'w')"
-		_, err := ledgertest.As(t, db, role).Exec(t.Context(), sql, string(gated))
+		_, err := pool.Exec(t.Context(), sql, string(gated))
 		if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 			t.Errorf("%s: %v, want insufficient_privilege", role, err)
 		}
+	}
+	if n := count(t, owner, "select count(*) from taskledger.permit where version > 0"); n != 0 {
+		t.Errorf("%d permits are taken", n)
 	}
 }
 

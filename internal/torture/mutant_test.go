@@ -23,6 +23,7 @@ type mutant struct {
 	mutated string
 	faults  string   // those that expose it
 	rules   []string // one of which must be violated
+	times   int      // how many times the file has old; 0: once
 }
 
 var mutants = []mutant{
@@ -51,8 +52,9 @@ var mutants = []mutant{
 	{
 		name:    "the permit of an attempt that has ended is not free",
 		file:    "migrations/00021_start_limit.sql",
-		old:     "h.type in ('started', 'progressed') and h.attempt = p.attempt\n",
-		mutated: "h.attempt = p.attempt\n",
+		old:     "h.type in ('started', 'progressed') and h.attempt =",
+		mutated: "h.attempt =",
+		times:   5, // a start for which one search finds no permit tries another
 		faults:  "kill-worker", rules: []string{"unfinished"},
 	},
 	{
@@ -106,13 +108,13 @@ func TestMutants(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := bytes.Count(text, []byte(m.old)); n != 1 {
-				t.Fatalf("%s has %q %d times, want once: a mutant is one change", m.file, m.old, n)
+			if n, want := bytes.Count(text, []byte(m.old)), max(m.times, 1); n != want {
+				t.Fatalf("%s has %q %d times, want %d: a mutant is one change", m.file, m.old, n, want)
 			}
 			if !*runMutants {
 				t.Skip("SKIPPED without -mutants: all take ten minutes")
 			}
-			out := m.run(t, m.build(t, root, bytes.Replace(text, []byte(m.old), []byte(m.mutated), 1)))
+			out := m.run(t, m.build(t, root, bytes.ReplaceAll(text, []byte(m.old), []byte(m.mutated))))
 			for _, rule := range m.rules {
 				if strings.Contains(out, "VIOLATION "+rule+":") {
 					return
