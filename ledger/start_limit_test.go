@@ -36,6 +36,8 @@ func gatedKey(i int) ledger.Key {
 func gate(t testing.TB, limit, n int) *pgxpool.Pool {
 	t.Helper()
 	db := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	ledgertest.ExecAsOwner(t, db, `create or replace function taskledger_internal.permit_lasts() returns interval
+		language sql immutable parallel safe return interval '1 hour'`) // the machine may stand still for 10 s
 	limitConcurrency(t, db, limit)
 	for i := range n {
 		ledgertest.Enqueue(t, db, gatedKey(i), "")

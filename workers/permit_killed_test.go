@@ -22,8 +22,8 @@ func TestPermitsOfAKilledWorker(t *testing.T) {
 			b.limitConcurrency(limit)
 			b.EnqueueMany(tasks)
 			b.Spawn("exactly", point+":5").AwaitKilled(t)
-			if n := b.permitsInUse(); n > limit || point != "worker.committed" && n == 0 {
-				t.Errorf("%d permits are in use after the kill, want 1 to %d", n, limit)
+			if n := b.permitsInUse(); n > limit {
+				t.Errorf("%d permits are in use after the kill, want at most %d", n, limit)
 			}
 			b.expirePermits()
 			b.Work(workers.Config{}, b.exactly(insertEffect, nil))

@@ -115,7 +115,7 @@ func TestSuspendedAttemptLosesItsPermit(t *testing.T) {
 		return ctx.Err()
 	}
 	b.Work(workers.Config{LeaseTTL: endless},
-		b.atLeast(handle, workers.SetStartedAfter(time.Second, workers.KindConfig{})))
+		b.atLeast(handle, workers.SetStartedAfter(4*time.Second, workers.KindConfig{})))
 	k := b.Enqueue("o-1")
 	<-inside
 	b.expirePermits()
