@@ -71,7 +71,7 @@ func withProgram(run func() int) int {
 }
 
 // patience bounds what normally takes milliseconds.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // TestScripts runs the program as users do: each script executes every command line in a process of its own,
 // on real servers.
