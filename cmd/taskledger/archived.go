@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/archive"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -113,4 +116,46 @@ func (t *archivedTask) showHistory(
 	}
 	h.Events = h.Events[max(0, len(h.Events)-f.limit-1):]
 	return h.print(a, t.as.Key, f)
+}
+
+// leftOut is a list from the tables that may leave archived tasks out.
+type leftOut struct {
+	key      string // KIND/BIZ_ID, or its beginning; "": all
+	kinds    []ledger.Kind
+	from, to ledger.Position // 0: no bound
+	isEmpty  bool            // nothing was listed
+	by       string          // the command that shows one archived task, without its key
+}
+
+// note writes a note for people if the list leaves archived tasks out.
+func (l leftOut) note(ctx context.Context, a *app, db ledger.DB) error {
+	if key, err := parseKey([]string{l.key}); err == nil && key.Validate() == nil {
+		found, err := ledger.Archived(ctx, db, key)
+		if err != nil {
+			return err
+		}
+		if found[0] != nil {
+			fmt.Fprintf(a.stderr, "%s was archived; it is shown by: %s %s %s\n", plain(key.String()), l.by,
+				shellWord(string(key.Kind)), shellWord(string(key.BizID)))
+			return nil
+		}
+	}
+	if l.key != "" && !l.isEmpty {
+		return nil
+	}
+	kinds := l.kinds
+	if kind, _, ok := strings.Cut(l.key, "/"); ok && len(kinds) == 0 {
+		kinds = []ledger.Kind{ledger.Kind(kind)}
+	}
+	inFiles, inNone, err := feed.Archived(ctx, db, kinds)
+	if err != nil {
+		return err
+	}
+	for _, r := range []feed.Removed{inFiles, inNone} {
+		if r.Events > 0 && r.Last >= l.from && (l.to == 0 || r.First <= l.to) {
+			fmt.Fprintf(a.stderr, "archived tasks are left out; one is shown by: %s KIND BIZ_ID\n", l.by)
+			break
+		}
+	}
+	return nil
 }

@@ -90,6 +90,33 @@ func TestArchivedTaskIsShown(t *testing.T) {
 	do(exitUsage, "show task coupon.send A-1 --as-of 2020-01-01T00:00:00Z")
 	do(exitNotFound, "show task coupon.send A-2")
 
+	for line, want := range map[string]string{
+		"events --key coupon.send/A-1":               "by: taskledger history coupon.send A-1\n",
+		"events --key coupon.send/A-":                "left out; one is shown by: taskledger history",
+		"events":                                     "left out; one is shown by: taskledger history",
+		"events --kind coupon.send --count":          "left out; one is shown by: taskledger history",
+		"events --tail 50":                           "left out; one is shown by: taskledger history",
+		"state 0s":                                   "by: taskledger show task --as-of 0s KIND BIZ_ID\n",
+		"state 0s --list":                            "by: taskledger show task --as-of 0s KIND BIZ_ID\n",
+		"show tasks --kind coupon.send --biz-id A-1": "by: taskledger show task coupon.send A-1\n",
+		"show tasks":                                 "left out; one is shown by: taskledger show task",
+	} {
+		if _, stderr := do(exitOK, line); strings.Count(stderr, "archived") != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %q", line, stderr)
+		}
+	}
+	for _, line := range []string{
+		"events --tail 1", "events --kind coupon.print", "state 0s --kind coupon.print", "events --from 4",
+		"show tasks --state running", "show tasks --kind coupon.print",
+	} {
+		if _, stderr := do(exitOK, line); strings.Contains(stderr, "archived") {
+			t.Errorf("%s: %q", line, stderr)
+		}
+	}
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	if _, stderr := do(exitConflict, "import archive "+nowhere); !strings.Contains(stderr, nowhere) {
+		t.Errorf("import: %s", stderr)
+	}
 	moved := place + "-moved"
 	if err := os.Rename(place, moved); err != nil {
 		t.Fatal(err)
@@ -126,5 +153,18 @@ func TestArchivedTaskIsShown(t *testing.T) {
 	if text, _ := do(exitOK, "history coupon.send A-1 -o jsonl --archive "+moved); strings.Count(text, "\n") != 4 ||
 		!strings.HasPrefix(text, history) {
 		t.Errorf("enqueued again:\n%s", text)
+	}
+}
+
+// The failure of a wait for a task whose key was archived names the option that answers at once.
+func TestWaitForArchivedTaskIsHinted(t *testing.T) {
+	t.Parallel()
+	task := ledger.Task{Key: ledgertest.Key(t, "coupon.send/A-1"), State: ledger.StateDiscarded, Reason: "archived"}
+	if f := describe(&ledger.TaskError{Task: task}); !strings.Contains(f.hint, "--check-archive") {
+		t.Errorf("%+v", f)
+	}
+	task.Reason = "limit"
+	if f := describe(&ledger.TaskError{Task: task}); f.hint != "" {
+		t.Errorf("%+v", f)
 	}
 }

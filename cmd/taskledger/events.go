@@ -209,7 +209,27 @@ func listEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error 
 	if shown == 0 {
 		fmt.Fprintln(a.stderr, "no such events")
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return f.noteArchived(ctx, a, db, shown == 0)
+}
+
+// noteArchived writes a note for people if archived events are left out.
+func (f eventsFlags) noteArchived(ctx context.Context, a *app, db ledger.DB, isEmpty bool) error {
+	l := leftOut{key: f.key, isEmpty: isEmpty, by: "taskledger history"}
+	for _, k := range f.kinds {
+		l.kinds = append(l.kinds, ledger.Kind(k))
+	}
+	var err error
+	if l.from, err = f.from.positionFrom(ctx, db); err == nil && f.to.isSet() {
+		l.to, err = f.to.positionFrom(ctx, db)
+	}
+	if err != nil {
+		return err
+	}
+	l.from = max(l.from, ledger.Position(f.after)+1)
+	return l.note(ctx, a, db)
 }
 
 func renderEvents(w io.Writer, events []ledger.Event, utc, data bool) {
@@ -253,7 +273,11 @@ func countEvents(ctx context.Context, a *app, pool *pgxpool.Pool, f eventsFlags)
 		result.Stats = append(result.Stats, s)
 		result.Events, result.Bytes = result.Events+s.Events, result.Bytes+s.Bytes
 	}
-	return printList(a, result, result.Stats, func(w io.Writer) { renderStats(w, result, f.utc) })
+	err = printList(a, result, result.Stats, func(w io.Writer) { renderStats(w, result, f.utc) })
+	if err != nil {
+		return err
+	}
+	return f.noteArchived(ctx, a, pool, result.Events == 0)
 }
 
 func renderStats(w io.Writer, result eventStats, utc bool) {

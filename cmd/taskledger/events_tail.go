@@ -42,7 +42,10 @@ func tailEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error 
 		slices.Reverse(events)
 	}
 	if err := a.printEvents(events, f); err != nil || !f.follow {
-		return err
+		if err != nil || len(events) == f.tail {
+			return err
+		}
+		return f.noteArchived(ctx, a, db, len(events) == 0)
 	}
 	shown := make(map[ledger.Position]bool, len(events))
 	for _, e := range events {

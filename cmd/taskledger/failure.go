@@ -177,6 +177,10 @@ func describe(err error) *failure {
 		f.exit, f.message = exitTimeout, timeout.Error()
 	case errors.As(err, &task):
 		f.exit, f.message = exitUnsuccessful, task.Error()
+		if task.Task.State == ledger.StateDiscarded && task.Task.Reason == ledger.ReasonArchived {
+			f.hint = "a task with this key has finished and was archived: enqueue --check-archive answers it at " +
+				"once, and --if-exists rerun runs it again"
+		}
 	case errors.Is(err, feed.ErrSuperseded):
 		f.exit = exitConflict
 		f.hint = "another process is doing the same; wait for it"

@@ -37,7 +37,7 @@ schema taskledger, in a database after taskledger migrate and before anything el
 				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return importArchive(ctx, a, pool, place, record.Operation{
+				return importArchive(ctx, a, pool, place, args[0], record.Operation{
 					Action: record.ImportArchive, Actor: actorOr(actor), Reason: reason,
 				})
 			})
@@ -54,7 +54,9 @@ type importedArchive struct {
 	TookMS int64 `json:"took_ms"`
 }
 
-func importArchive(ctx context.Context, a *app, pool *pgxpool.Pool, place archive.Store, act record.Operation) error {
+func importArchive(
+	ctx context.Context, a *app, pool *pgxpool.Pool, place archive.Store, name string, act record.Operation,
+) error {
 	began := time.Now()
 	o := &archive.ImportOptions{Finish: func(ctx context.Context, tx pgx.Tx) error {
 		return errors.Join(projection.Reset(ctx, tx), relays.ForgetParked(ctx, tx), record.Record(ctx, tx, act))
@@ -66,6 +68,9 @@ func importArchive(ctx context.Context, a *app, pool *pgxpool.Pool, place archiv
 		done, err = archive.Import(ctx, pool, place, o)
 		return err
 	})
+	if errors.Is(err, archive.ErrNoEvents) {
+		return failf(exitConflict, "%s: %s", plain(name), err).hinted("name the place to which export wrote")
+	}
 	if err != nil {
 		return archiveError(err)
 	}

@@ -78,7 +78,10 @@ func showStates(ctx context.Context, a *app, db ledger.DB, f stateFlags) error {
 		return err
 	}
 	if f.list {
-		return listStates(ctx, a, db, f, moment)
+		if err := listStates(ctx, a, db, f, moment); err != nil {
+			return err
+		}
+		return f.noteArchived(ctx, a, db)
 	}
 	stop := a.busy("folding the events")
 	counts, err := ledger.CountAsOf(ctx, db, moment, ledger.Kind(f.kind))
@@ -90,7 +93,7 @@ func showStates(ctx context.Context, a *app, db ledger.DB, f stateFlags) error {
 	for _, c := range counts {
 		result.Tasks += c.Tasks
 	}
-	return printList(a, result, counts, func(w io.Writer) {
+	err = printList(a, result, counts, func(w io.Writer) {
 		t := newTable([]any{"kind", "state", "tasks"}, 3)
 		for _, c := range counts {
 			t.AppendRow(table.Row{plain(string(c.Kind)), painted(c.State), count(c.Tasks)})
@@ -98,6 +101,23 @@ func showStates(ctx context.Context, a *app, db ledger.DB, f stateFlags) error {
 		t.AppendRow(table.Row{"all", "", count(result.Tasks)})
 		renderTable(w, t)
 	})
+	if err != nil {
+		return err
+	}
+	return f.noteArchived(ctx, a, db)
+}
+
+// noteArchived writes a note for people if tasks that were archived since are left out.
+func (f stateFlags) noteArchived(ctx context.Context, a *app, db ledger.DB) error {
+	l := leftOut{by: "taskledger show task --as-of " + shellWord(f.asOf.String())}
+	if f.kind != "" {
+		l.kinds = []ledger.Kind{ledger.Kind(f.kind)}
+	}
+	var err error
+	if l.to, err = f.asOf.positionFrom(ctx, db); err != nil {
+		return err
+	}
+	return l.note(ctx, a, db)
 }
 
 // listedStates is the result of --list as JSON.

@@ -55,7 +55,18 @@ func listTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) err
 	}); err != nil {
 		return err
 	}
-	return noteList(ctx, a, pool, len(tasks), next)
+	if err := noteList(ctx, a, pool, len(tasks), next); err != nil || next != 0 ||
+		f.state != "" && !ledger.State(f.state).Finished() {
+		return err
+	}
+	l := leftOut{isEmpty: len(tasks) == 0, by: "taskledger show task"}
+	if f.kind != "" {
+		l.kinds = []ledger.Kind{ledger.Kind(f.kind)}
+		if f.prefix != "" {
+			l.key = f.kind + "/" + f.prefix
+		}
+	}
+	return l.note(ctx, a, pool)
 }
 
 // noteList writes notes for people: that the list continues, or that it is late.

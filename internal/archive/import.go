@@ -63,6 +63,9 @@ var ErrNotEmpty = errors.New("the events cannot be imported")
 // errRepeated means that the files contain a version of a task twice.
 var errRepeated = errors.New("the files contain a version of a task twice")
 
+// ErrNoEvents means that an archive contains no events to import. It is an [ErrNotEmpty], too.
+var ErrNoEvents = fmt.Errorf("%w: the archive contains no events", ErrNotEmpty)
+
 // Import verifies volumes, and inserts their events into an empty ledger with their positions, versions and times, in
 // one transaction. So a call that was killed has changed nothing. Events that several volumes contain are inserted
 // once. Timers of unfinished tasks are set. All readers of the feed begin at the first event. The ledger keeps its own
@@ -86,7 +89,7 @@ func Import(ctx context.Context, db ImportDB, s Store, o *ImportOptions) (Import
 		return Imported{}, err
 	}
 	if report.Events == 0 {
-		return Imported{}, fmt.Errorf("%w: the archive contains no events", ErrNotEmpty)
+		return Imported{}, ErrNoEvents
 	}
 	i := &importer{reader: r, total: report.Events, progress: o.Progress}
 	done, err := i.commit(ctx, db, o)
