@@ -36,7 +36,8 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	standby, there := startStandby(t, server)
 	pool := openPrimary(t, server, standby)
 	s := &readers{bundle: newBundleOn(t, pool, natsserver.Config{}), db: pool}
-	c := &client{readers: s, seen: map[string]int{}, versions: map[string]int{}, bodies: map[string]string{}}
+	c := &client{readers: s, seen: map[string]int{}, versions: map[string]int{},
+		bodies: map[string]string{}, log: t.Output()}
 	if _, err := pool.Exec(t.Context(), `create table received (
 		id bigint generated always as identity, position bigint, biz_id text, version integer)`); err != nil {
 		t.Fatal(err)
