@@ -191,9 +191,10 @@ func (e Event) result() json.RawMessage {
 }
 
 // isDuplicateUntil reports whether e discards the task because its key was archived. Its version continues the archived
-// ones: see docs/keys.md.
+// ones: see docs/keys.md. An erasure removes the reason.
 func (t Task) isDuplicateUntil(e Event) bool {
-	return t.Version > 0 && e.Type == EventDiscarded && e.Version > t.Version && e.reason() == ReasonArchived
+	return t.Version > 0 && e.Type == EventDiscarded && e.Version > t.Version &&
+		(len(e.Data) == 0 || e.reason() == ReasonArchived)
 }
 
 // reason returns why a task is dead, cancelled, expired or discarded, "" if only its error is recorded.

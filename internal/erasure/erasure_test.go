@@ -603,3 +603,23 @@ func TestErasureWhileTheNextRunBegins(t *testing.T) {
 		f.want("texts", f.leaks(), "")
 	}
 }
+
+// The end of a duplicate of an archived task continues the archived versions, also after an erasure of its reason.
+func TestErasedDuplicateOfAnArchivedTask(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.finish("1")
+	f.store()
+	f.enqueue("1")
+	f.text(`select n::text from taskledger_internal.discard_archived(array[$1], array['1'], 'dispatcher') n`, kind)
+	f.project()
+	f.erase(erasure.Options{Keys: []ledger.Key{key("1")}})
+	f.want("texts", f.leaks(), "")
+	events := servicetest.Try(ledger.History(t.Context(), f.DB, key("1")))(t)
+	task, err := ledger.Fold(events)
+	if err != nil || task.State != ledger.StateDiscarded {
+		t.Errorf("%+v, %v", task, err)
+	}
+	f.verifyProjection()
+	ledgertest.Check(t, f.DB)
+}
