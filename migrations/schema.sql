@@ -3129,7 +3129,7 @@ begin
    where p.first <> 1 or exists ( -- the end of a duplicate of an archived task follows the archived versions
      select from taskledger.event e
       where e.kind = p.kind and e.biz_id = p.biz_id and e.version > 1
-        and not (e.type = 'discarded' and (e.data is null or starts_with(e.data::text, '{"reason":"archived"')))
+        and not (e.type = 'discarded' and (e.data is null or strpos(e.data::text, '"reason":"archived"') > 0))
         and not exists (
           select from taskledger.event b
            where b.kind = e.kind and b.biz_id = e.biz_id and b.version = e.version - 1))

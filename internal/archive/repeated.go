@@ -102,7 +102,7 @@ func (h *history) add(e *Record) {
 	h.follows = h.follows || h.isDuplicate
 	h.isDuplicate = len(h.positions) > 0 && e.Version > h.version+1 &&
 		ledger.EventType(e.Type) == ledger.EventDiscarded &&
-		(e.Data == nil || strings.HasPrefix(*e.Data, `{"reason":"archived"`)) // nil: erased
+		(e.Data == nil || strings.Contains(*e.Data, `"reason":"archived"`)) // nil: erased
 	h.positions = append(h.positions, e.Position)
 	h.version, h.end = e.Version, ledger.EventType(e.Type)
 }
