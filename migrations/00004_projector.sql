@@ -92,7 +92,7 @@ create index kind_stats_position on taskledger.kind_stats (last_position, minute
 
 comment on table taskledger.kind_stats is
   'Events by kind and minute, and histograms of waiting and running times. Append-only: add up all rows of a kind '
-  'and minute.';
+  'and minute. The minutes of archived tasks are merged by hour, in its first minute.';
 
 -- kind_stats by hour, for charts of days: a month of one kind is 720 rows instead of 43,200. Appended and merged
 -- together with kind_stats.
@@ -211,7 +211,8 @@ select s.kind, s.minute, s.enqueued, s.started, s.succeeded, s.failed, s.dead, s
   from taskledger.kind_stats s;
 
 comment on view taskledger.kind_minutes is
-  'Events by kind and minute: add up the rows. waiting and running are histograms: the first bucket counts times '
+  'Events by kind and minute: add up the rows. Minutes of archived tasks are merged by hour, in its first minute. '
+  'waiting and running are histograms: the first bucket counts times '
   'below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
 
 -- Runs with its owner's rights, because a role with DELETE may lock the whole table. Index: primary key.
@@ -296,6 +297,82 @@ end;
 comment on function taskledger_internal.merge_kind_stats(timestamptz, timestamptz) is
   'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed, and the rows of '
   'kind_hour of each kind and hour in that range.';
+
+-- Of an hour before archived_before, one row of a kind remains, with the hour's first minute: verify compares no
+-- minutes there, and the sums still equal kind_hour. A late event adds a row, which a later call merges. Minutes of the
+-- last two days remain, for charts. The projector may merge rows at the same time: each row is deleted once, and locked
+-- ones stay. Runs with its owner's rights, as above. Index: kind_stats_minute, one search for each hour passed over.
+-- +goose StatementBegin
+create function taskledger_internal.merge_minutes(since timestamptz) returns timestamptz
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_variable
+declare
+  before constant timestamptz := date_bin('1 hour', least(taskledger_internal.archived_before(),
+                                                          clock_timestamp() - interval '2 days'), 'epoch');
+  at timestamptz := coalesce(since, '-infinity');
+  due timestamptz;
+begin
+  if taskledger_internal.archived_before() is null then
+    return null;
+  end if;
+  loop
+    select s.minute into at
+      from taskledger.kind_stats s
+     where s.minute > at and s.minute < before
+     order by s.minute
+     limit 1;
+    if not found then
+      return null;
+    end if;
+    due := date_bin('1 hour', at, 'epoch');
+    exit when at > due;
+  end loop;
+  with locked as materialized (
+    select s.ctid
+      from taskledger.kind_stats s
+     where s.minute >= due and s.minute < due + interval '1 hour'
+       for update skip locked
+  ), gone as materialized (
+    delete from taskledger.kind_stats s
+     where s.ctid = any (array(select l.ctid from locked l))
+    returning s.*
+  )
+  insert into taskledger.kind_stats
+         (minute, kind, enqueued, started, succeeded, failed, dead, cancelled, waiting, running, first_position,
+          last_position)
+  select due, t.kind, t.enqueued, t.started, t.succeeded, t.failed, t.dead, t.cancelled, w.buckets, r.buckets,
+         t.first_position, t.last_position
+    from (
+     select g.kind, sum(g.enqueued) as enqueued, sum(g.started) as started, sum(g.succeeded) as succeeded,
+            sum(g.failed) as failed, sum(g.dead) as dead, sum(g.cancelled) as cancelled,
+            min(g.first_position) as first_position, max(g.last_position) as last_position
+       from gone g
+      group by g.kind) t
+    left join (
+     select b.kind, array_agg(b.n order by b.i) as buckets
+       from (
+        select g.kind, u.i, sum(u.n)::bigint as n
+          from gone g
+         cross join lateral unnest(g.waiting) with ordinality u(n, i)
+         group by g.kind, u.i) b
+      group by b.kind) w on w.kind = t.kind
+    left join (
+     select b.kind, array_agg(b.n order by b.i) as buckets
+       from (
+        select g.kind, u.i, sum(u.n)::bigint as n
+          from gone g
+         cross join lateral unnest(g.running) with ordinality u(n, i)
+         group by g.kind, u.i) b
+      group by b.kind) r on r.kind = t.kind;
+  return due + interval '59 minutes';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.merge_minutes(timestamptz) is
+  'Merges the minutes of the first hour after a moment, or of the first of all, whose tasks may have been archived, in '
+  'kind_stats. Returns its last minute; null: there is none.';
 
 -- No other transaction writes these rows: the tasks have ended, and the projector has read all their events
 -- (archivable, 00023_archive.sql). Indexes: primary keys.

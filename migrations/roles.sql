@@ -245,7 +245,7 @@ grant execute on function taskledger_internal.archived_tasks, taskledger_interna
 grant execute on function taskledger_internal.begin_archive, taskledger_internal.archive_waits,
    taskledger_internal.archivable, taskledger_internal.remove_tasks, taskledger_internal.end_archive,
    taskledger_internal.set_archive, taskledger_internal.archive_places, taskledger_internal.set_key_life,
-   taskledger_internal.forget_keys, taskledger_internal.cut_seal to archiver;
+   taskledger_internal.forget_keys, taskledger_internal.merge_minutes, taskledger_internal.cut_seal to archiver;
 
 -- Erasure: see 00025_erasure.sql.
 grant execute on function taskledger_internal.erased_until to producer, worker, relay, operator, reader, archiver,

@@ -5601,7 +5601,7 @@ CREATE TABLE taskledger.kind_stats (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
-COMMENT ON TABLE taskledger.kind_stats IS 'Events by kind and minute, and histograms of waiting and running times. Append-only: add up all rows of a kind and minute.';
+COMMENT ON TABLE taskledger.kind_stats IS 'Events by kind and minute, and histograms of waiting and running times. Append-only: add up all rows of a kind and minute. The minutes of archived tasks are merged by hour, in its first minute.';
 
 CREATE FUNCTION taskledger_internal.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -5696,6 +5696,79 @@ CREATE FUNCTION taskledger_internal.merge_kind_stats(since timestamp with time z
 END;
 
 COMMENT ON FUNCTION taskledger_internal.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed, and the rows of kind_hour of each kind and hour in that range.';
+
+CREATE FUNCTION taskledger_internal.merge_minutes(since timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_variable
+declare
+  before constant timestamptz := date_bin('1 hour', least(taskledger_internal.archived_before(),
+                                                          clock_timestamp() - interval '2 days'), 'epoch');
+  at timestamptz := coalesce(since, '-infinity');
+  due timestamptz;
+begin
+  if taskledger_internal.archived_before() is null then
+    return null;
+  end if;
+  loop
+    select s.minute into at
+      from taskledger.kind_stats s
+     where s.minute > at and s.minute < before
+     order by s.minute
+     limit 1;
+    if not found then
+      return null;
+    end if;
+    due := date_bin('1 hour', at, 'epoch');
+    exit when at > due;
+  end loop;
+  with locked as materialized (
+    select s.ctid
+      from taskledger.kind_stats s
+     where s.minute >= due and s.minute < due + interval '1 hour'
+       for update skip locked
+  ), gone as materialized (
+    delete from taskledger.kind_stats s
+     where s.ctid = any (array(select l.ctid from locked l))
+    returning s.*
+  )
+  insert into taskledger.kind_stats
+         (minute, kind, enqueued, started, succeeded, failed, dead, cancelled, waiting, running, first_position,
+          last_position)
+  select due, t.kind, t.enqueued, t.started, t.succeeded, t.failed, t.dead, t.cancelled, w.buckets, r.buckets,
+         t.first_position, t.last_position
+    from (
+     select g.kind, sum(g.enqueued) as enqueued, sum(g.started) as started, sum(g.succeeded) as succeeded,
+            sum(g.failed) as failed, sum(g.dead) as dead, sum(g.cancelled) as cancelled,
+            min(g.first_position) as first_position, max(g.last_position) as last_position
+       from gone g
+      group by g.kind) t
+    left join (
+     select b.kind, array_agg(b.n order by b.i) as buckets
+       from (
+        select g.kind, u.i, sum(u.n)::bigint as n
+          from gone g
+         cross join lateral unnest(g.waiting) with ordinality u(n, i)
+         group by g.kind, u.i) b
+      group by b.kind) w on w.kind = t.kind
+    left join (
+     select b.kind, array_agg(b.n order by b.i) as buckets
+       from (
+        select g.kind, u.i, sum(u.n)::bigint as n
+          from gone g
+         cross join lateral unnest(g.running) with ordinality u(n, i)
+         group by g.kind, u.i) b
+      group by b.kind) r on r.kind = t.kind;
+  return due + interval '59 minutes';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.merge_minutes(since timestamp with time zone) IS 'Merges the minutes of the first hour after a moment, or of the first of all, whose tasks may have been archived, in kind_stats. Returns its last minute; null: there is none.';
 
 CREATE FUNCTION taskledger_internal.newest_of(kind text, biz_id text, types taskledger.event_type[]) RETURNS integer
     LANGUAGE sql STABLE
@@ -8517,7 +8590,7 @@ CREATE VIEW taskledger.kind_minutes AS
     s.running
    FROM taskledger.kind_stats s;
 
-COMMENT ON VIEW taskledger.kind_minutes IS 'Events by kind and minute: add up the rows. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
+COMMENT ON VIEW taskledger.kind_minutes IS 'Events by kind and minute: add up the rows. Minutes of archived tasks are merged by hour, in its first minute. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
 
 CREATE TABLE taskledger.start_limit (
     name text NOT NULL COLLATE pg_catalog."C",

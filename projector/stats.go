@@ -65,8 +65,9 @@ func (s KindStats) numbers() string {
 }
 
 // ReadKindStats returns the statistics of a kind ("" for all kinds) for each minute from one time to another, sorted by
-// minute and kind. Minutes without events are left out. They lag behind the ledger, see [WaitFor]. The cost does not
-// grow with the ledger. It never commits.
+// minute and kind. Minutes without events are left out. After two days or more, the archive merges those of archived
+// tasks by hour, in its first minute. They lag behind the ledger, see [WaitFor]. The cost does not grow with the
+// ledger. It never commits.
 func ReadKindStats(ctx context.Context, db ledger.DB, k ledger.Kind, from, to time.Time) ([]KindStats, error) {
 	rows, err := db.Query(ctx, statsListSQL, string(k), pgquery.Time(from), pgquery.Time(to))
 	if err != nil {

@@ -64,24 +64,29 @@ func TestQuarter(t *testing.T) {
 			rate = float64(r.Tasks) / time.Since(began).Seconds()
 		}
 		f.awaitNoSnapshot()
-		for _, table := range []string{"event", "task", "task_count", "cursor", "archived_key"} {
+		for _, table := range []string{
+			"event", "task", "kind_stats", "kind_hour", "task_count", "cursor", "archived_key",
+		} {
 			if _, err := owner.Exec(t.Context(), "vacuum taskledger."+table); err != nil {
 				t.Fatal(err)
 			}
 		}
 		var tables, keys, others, events int64
 		if err := owner.QueryRow(t.Context(), `
-			select pg_total_relation_size('taskledger.event') + pg_total_relation_size('taskledger.task'),
+			select pg_total_relation_size('taskledger.event') + pg_total_relation_size('taskledger.task')
+			       + pg_total_relation_size('taskledger.kind_stats') + pg_total_relation_size('taskledger.kind_hour'),
 			       pg_total_relation_size('taskledger.archived_key'), (
 			         select sum(pg_total_relation_size(c.oid))::bigint from pg_class c
-			          where c.relkind = 'r' and c.relname not in ('event', 'task', 'archived_key')
+			          where c.relkind = 'r'
+			            and c.relname not in ('event', 'task', 'kind_stats', 'kind_hour', 'archived_key')
 			            and c.relnamespace::regnamespace::text in ('taskledger', 'taskledger_internal')),
 			       (select count(*) from taskledger.event)`).
 			Scan(&tables, &keys, &others, &events); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("week %2d: %8d events, %6.1f MB with their tasks, %5.1f MB of keys, %4.1f MB of other tables; removed "+
-			"%d tasks", d/7+1, events, float64(tables)/1e6, float64(keys)/1e6, float64(others)/1e6, r.Tasks)
+		t.Logf("week %2d: %8d events, %6.1f MB with their tasks and statistics, %5.1f MB of keys, %4.1f MB of other "+
+			"tables; removed %d tasks", d/7+1, events, float64(tables)/1e6, float64(keys)/1e6, float64(others)/1e6,
+			r.Tasks)
 		if d >= 62 && first == 0 {
 			first = tables
 		}

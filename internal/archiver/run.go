@@ -35,6 +35,8 @@ var (
 	endSQL string
 	//go:embed sql/forget.sql
 	forgetSQL string
+	//go:embed sql/merge_minutes.sql
+	mergeMinutesSQL string
 )
 
 const (
@@ -176,6 +178,9 @@ func Run(ctx context.Context, db *pgxpool.Pool, o Options) (Report, error) {
 		err = r.forget(ctx)
 	}
 	if err == nil {
+		err = r.mergeMinutes(ctx)
+	}
+	if err == nil {
 		err = r.end(ctx)
 	}
 	return r.report, pgerr.Explain("archive", err)
@@ -250,6 +255,20 @@ func (r *run) forget(ctx context.Context) error {
 		}
 		fault.Point(fault.ArchiveForgotten)
 		r.report.Forgotten += *keys
+	}
+}
+
+// mergeMinutes merges the statistics of minutes whose tasks may have been archived, an hour in a transaction.
+func (r *run) mergeMinutes(ctx context.Context) error {
+	for last := (*int64)(nil); ; {
+		began := time.Now()
+		if _, err := pgquery.Row(ctx, r.db, mergeMinutesSQL, []any{last}, &last); err != nil || last == nil {
+			return err
+		}
+		fault.Point(fault.ArchiveMerged)
+		if err := loop.Sleep(ctx, time.Duration(r.o.Rest*float64(time.Since(began)))); err != nil {
+			return err
+		}
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 	ArchiveStored    = "archive.stored"     // tasks are in files, and still in the tables
 	ArchiveRemoved   = "archive.removed"    // a batch is removed
 	ArchiveForgotten = "archive.forgotten"  // the keys of a batch are forgotten
+	ArchiveMerged    = "archive.merged"     // the minutes of an hour are merged
 	ArchiveTilesRead = "archive.tiles_read" // tiles are verified, the rows of the seal are not removed
 	ArchiveCut       = "archive.cut"        // rows of the seal are removed
 
