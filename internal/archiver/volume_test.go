@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -62,7 +63,7 @@ func TestVolumeFromBeforeARestore(t *testing.T) {
 func TestImportOfRepeatedKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.finish("1", "2", "again")
+	f.finish("1", "2", "again", "timed")
 	db, worker := f.As("archiver"), ledgertest.As(t, f.DB, "worker")
 	place := archive.Directory(t.TempDir())
 	store := func() {
@@ -92,6 +93,12 @@ func TestImportOfRepeatedKeys(t *testing.T) {
 	}
 	claims(t, worker, "1")
 	claims(t, worker, "2")
+	if _, err := ledger.Enqueue(t.Context(), f.DB, key("timed"), []byte(`{}`),
+		&ledger.EnqueueOptions{RunIn: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	f.Schedule()
+	f.Await("the end of the duplicate", func() bool { return f.events("timed") == "1 scheduled\n4 discarded" })
 	f.want("events", f.events("1"), "1 enqueued\n4 discarded")
 	store()                                     // the duplicates, too
 	ledgertest.Enqueue(t, f.DB, key("1"), `{}`) // a second duplicate
@@ -123,8 +130,8 @@ func TestImportOfRepeatedKeys(t *testing.T) {
 		target.want("run again", target.events("again"), "1 enqueued\n4 discarded\n5 enqueued")
 		return *target
 	}
-	target := imports(place, 9)
-	for _, id := range []string{"1", "2"} {
+	target := imports(place, 11)
+	for _, id := range []string{"1", "2", "timed"} {
 		target.want("archived", target.events(id), "1 enqueued\n2 started\n3 succeeded")
 	}
 	alone := archive.Directory(t.TempDir()) // without the volumes of archived tasks
