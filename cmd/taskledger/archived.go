@@ -127,8 +127,11 @@ type leftOut struct {
 	by       string          // the command that shows one archived task, without its key
 }
 
-// note writes a note for people if the list leaves archived tasks out.
+// note writes a note for people if the list leaves archived tasks out. A list that is interrupted has none.
 func (l leftOut) note(ctx context.Context, a *app, db ledger.DB) error {
+	if ctx.Err() != nil {
+		return nil
+	}
 	if key, err := parseKey([]string{l.key}); err == nil && key.Validate() == nil {
 		found, err := ledger.Archived(ctx, db, key)
 		if err != nil {
