@@ -87,8 +87,6 @@ func (l *lines) follow(ctx context.Context) error {
 		var latest time.Time
 		if len(l.locked) > 0 {
 			latest = l.retryAt
-		} else if passed != nil {
-			latest = time.Now().Add(lineIdleEvery) // a feed that follows returns only with events
 		}
 		page, err := reader.LookBy(ctx, latest)
 		if err != nil {
