@@ -25,10 +25,6 @@ const (
 	maxEvery = time.Hour
 )
 
-// patience is how long readers may take to pass a task, until the log reports them: one that keeps up takes some
-// seconds.
-const patience = 30 * time.Second
-
 // Config configures a [Service].
 type Config struct {
 	// DB is the database. Its login needs the role archiver. Required.
@@ -106,7 +102,7 @@ func (s *Service) run(ctx context.Context, o Options) error {
 	if r.Tasks > 0 {
 		s.config.Logger.InfoContext(ctx, "tasks archived", "tasks", r.Tasks, "before", r.Cutoff)
 	}
-	if r.Held > 0 && r.Cutoff.Sub(r.HeldSince) > patience {
+	if r.Held > 0 {
 		s.config.Logger.WarnContext(ctx, "a reader holds finished tasks in the tables", "tasks", r.Held,
 			"reader", r.HeldBy)
 	}

@@ -35,11 +35,9 @@ const (
 	// lineStall is how long a process that is stopped or cut off can hold the lock of the turns.
 	lineStall = 5 * time.Second
 	// lineCursorEvery is the least time between two cursor rows after pages with order keys, and linePlainEvery after
-	// other pages. lineIdleEvery is that between the last row and a row for such pages when no event follows: the
-	// archive keeps the tasks that the cursor has not passed.
+	// other pages.
 	lineCursorEvery = 250 * time.Millisecond
 	linePlainEvery  = 30 * time.Second
-	lineIdleEvery   = 5 * time.Second
 )
 
 // pointTurns is reached in the transaction that gives turns, before its commit.
@@ -82,7 +80,6 @@ func (l *lines) follow(ctx context.Context) error {
 		return err
 	}
 	l.locked, l.saved = nil, time.Now()
-	var passed *feed.Page // the last one; nil: the cursor is there
 	for {
 		var latest time.Time
 		if len(l.locked) > 0 {
@@ -106,21 +103,14 @@ func (l *lines) follow(ctx context.Context) error {
 			return err
 		}
 		every := linePlainEvery
-		switch {
-		case !hasEvents:
-			every = lineIdleEvery
-		case len(keys) > 0:
+		if len(keys) > 0 {
 			every = lineCursorEvery
 		}
-		if hasEvents {
-			passed = &page
-		}
 		// The cursor stays where it is while a line is locked, so that the line is not forgotten.
-		if passed != nil && len(l.locked) == 0 && time.Since(l.saved) >= every {
-			if err := passed.Advance(ctx, nil, nil); err != nil {
+		if hasEvents && len(l.locked) == 0 && time.Since(l.saved) >= every {
+			if err := page.Advance(ctx, nil, nil); err != nil {
 				return err
 			}
-			passed = nil
 			l.saved = time.Now()
 		}
 	}

@@ -91,31 +91,6 @@ func TestTurnsInEachQueryMode(t *testing.T) {
 	}
 }
 
-// The archive keeps the tasks that the keeper has not passed. So its cursor moves behind the last event, too.
-func TestCursorOfLinesMovesWithoutAFurtherEvent(t *testing.T) {
-	t.Parallel()
-	k := newKeeperTest(t, pgx.QueryExecModeCacheStatement)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- k.keeper.run(ctx) }()
-	answer, err := ledger.Enqueue(ctx, k.users, k.key(0, 0), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	passed := false
-	for began := time.Now(); !passed && time.Since(began) < 2*linePlainEvery/3; time.Sleep(50 * time.Millisecond) {
-		if passed, _, err = feed.Passed(ctx, k.keeper.db, feed.LineReader, answer.Position); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if cancel(); !passed {
-		t.Error("the cursor stays before the last event")
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
 // A task that another transaction has changed and not committed delays its own line only. The line is tried again.
 func TestLockedTaskDelaysItsLineOnly(t *testing.T) {
 	t.Parallel()

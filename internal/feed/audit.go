@@ -20,8 +20,6 @@ var (
 	auditEventsSQL string
 	//go:embed sql/event_at.sql
 	eventAtSQL string
-	//go:embed sql/cursor_audited.sql
-	cursorAuditedSQL string
 )
 
 // tally summarizes a set of events so that it can be compared with another set. If two tallies differ by one event,
@@ -72,13 +70,7 @@ type auditor struct {
 	every time.Duration
 	due   time.Time
 	walk  *walk // nil between audits
-
-	isOwed   bool      // the newest cursor row may contain unaudited events; unless the feed is relaxed, see chain
-	recordAt time.Time // when an audit of all of them is recorded, unless a page comes before
 }
-
-// recordAfter is how long a feed waits for a page after an audit, before it records the audit in a row of its own.
-const recordAfter = time.Second
 
 // walk is an audit in progress.
 type walk struct {
@@ -173,12 +165,7 @@ func eventAt(ctx context.Context, db ledger.DB, position int64) ([]ledger.Event,
 // auditDue returns when the next step of an audit is due; the zero time if nothing was read since the last audit.
 func (f *Feed) auditDue() time.Time {
 	switch {
-	case f.options.AuditEvery < 0:
-		return time.Time{}
-	case f.audit.walk == nil && f.place.unaudited.since == "":
-		if f.owesAudit() {
-			return f.audit.recordAt
-		}
+	case f.options.AuditEvery < 0 || f.audit.walk == nil && f.place.unaudited.since == "":
 		return time.Time{}
 	case f.audit.walk != nil || f.audit.due.IsZero():
 		return f.now()
@@ -196,7 +183,7 @@ func (f *Feed) auditNow(ctx context.Context) ([]ledger.Event, error) {
 	w := f.audit.walk
 	switch {
 	case w == nil:
-		return nil, f.recordAudit(ctx)
+		return nil, nil
 	case w.again:
 		events, done, err := w.next(ctx, f.db, f.options)
 		if err == nil && done {
@@ -250,43 +237,5 @@ func (f *Feed) finish() {
 	f.place.unaudited = stretch{since: w.until, read: f.place.unaudited.read.minus(w.read)}
 	if w.until == f.place.Seen.Snapshot {
 		f.place.unaudited.since = "" // and an idle ledger costs no audit
-		f.audit.recordAt = f.now().Add(min(f.audit.every, recordAfter))
 	}
-}
-
-// recordAudit records that all events up to the newest cursor row are audited, once no page has recorded it for a
-// while: the archive keeps events that are not. While a page is being processed, it tries again later.
-func (f *Feed) recordAudit(ctx context.Context) error {
-	now := f.now()
-	if !f.owesAudit() || f.place.unaudited.since != "" || now.Before(f.audit.recordAt) {
-		return nil
-	}
-	f.audit.recordAt = now.Add(f.audit.every)
-	n := f.n
-	if f.chain != nil {
-		f.chain.mu.Lock()
-		defer f.chain.mu.Unlock()
-		n = f.chain.n.Load()
-	}
-	var added int64
-	found, err := pgquery.Row(ctx, f.db, cursorAuditedSQL, []any{f.reader, n, f.database.incarnation,
-		f.database.origin, f.database.timeline}, &added)
-	if err != nil || !found {
-		return pgerr.Explain("audit feed", err)
-	}
-	if f.chain != nil {
-		f.chain.n.Store(added)
-		f.chain.isOwed.Store(false)
-	} else {
-		f.n, f.audit.isOwed = added, false
-	}
-	return nil
-}
-
-// owesAudit reports whether the newest cursor row may contain unaudited events.
-func (f *Feed) owesAudit() bool {
-	if f.chain != nil {
-		return f.chain.isOwed.Load()
-	}
-	return f.audit.isOwed
 }

@@ -98,64 +98,6 @@ func (f *feedFixture) drainAudited(opened *feed.Feed) (ids []string) {
 	return ids
 }
 
-// An idle feed records its audit: the archive removes no event that is not audited. While a page is being processed, no
-// row is appended, and the page's own row follows.
-func TestFeedAuditIsRecorded(t *testing.T) {
-	t.Parallel()
-	f := newFeedFixture(t)
-	const unaudited = "select count(*) from (select * from taskledger.cursor order by n desc limit 1) c" +
-		" where c.audited is not null"
-	const rows = "select count(*) from taskledger.cursor"
-	for _, relaxed := range []bool{false, true} {
-		f.reset()
-		missed := 0
-		o := auditing(&missed)
-		o.Relaxed = relaxed
-		opened := f.open(f.pool, o)
-		quiet := func() {
-			t.Helper()
-			for range 10 {
-				if _, ok, err := opened.Poll(f.ctx); ok || err != nil {
-					t.Fatal(ok, err)
-				}
-			}
-		}
-		for _, id := range []string{"1", "2", "3"} { // the feed goes on after a row of its own
-			f.enqueue(f.pool, id)
-			page, err := opened.Next(f.ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !relaxed {
-				quiet()
-			}
-			db := ledger.DB(f.pool)
-			if relaxed {
-				db = nil
-			}
-			if err := page.Advance(f.ctx, db, []byte(`{"id":"`+id+`"}`)); err != nil {
-				t.Fatalf("relaxed %v, page %s: %v", relaxed, id, err)
-			}
-			if f.count(unaudited) != 1 {
-				t.Errorf("relaxed %v, page %s: audited at once", relaxed, id)
-			}
-			quiet()
-			if f.count(unaudited) != 0 {
-				t.Errorf("relaxed %v, page %s: the audit is not recorded", relaxed, id)
-			}
-			before := f.count(rows)
-			quiet()
-			if after := f.count(rows); after != before {
-				t.Errorf("relaxed %v, page %s: an idle feed appends %d rows", relaxed, id, after-before)
-			}
-			again := f.open(f.pool, o)
-			if mark := string(again.Cursor().Mark); mark != `{"id":"`+id+`"}` {
-				t.Errorf("relaxed %v, page %s: mark %s", relaxed, id, mark)
-			}
-		}
-	}
-}
-
 // Unaudited events survive a new reader, whether or not the reader before it audited or advanced them, and a
 // rewind.
 func TestFeedAuditPending(t *testing.T) {

@@ -174,10 +174,8 @@ func (f *Feed) goTo(c Cursor) {
 	if f.options.Relaxed {
 		f.chain = new(chain) // pages that were read before use the old chain, and fail
 		f.chain.n.Store(c.N)
-		f.chain.isOwed.Store(c.place.unaudited.since != "")
 	}
 	f.audit.walk = nil // the cursor row includes its result
-	f.audit.isOwed = c.place.unaudited.since != ""
 }
 
 // move moves the feed to a place of its cursor that was just read.
@@ -431,7 +429,6 @@ func (f *Feed) newPage(w Window, events []ledger.Event) Page {
 	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, window: w, place: f.place, database: f.database,
 		chain: f.chain, free: &f.free}
 	f.n++
-	f.audit.isOwed = page.place.unaudited.since != ""
 	return page
 }
 

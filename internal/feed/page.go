@@ -67,11 +67,7 @@ func (f *freeEvents) take(n int) []ledger.Event {
 }
 
 // chain is the newest cursor row of a relaxed feed, for its pages.
-type chain struct {
-	mu     sync.Mutex // held while a row is appended
-	n      atomic.Int64
-	isOwed atomic.Bool // it may contain unaudited events
-}
+type chain struct{ n atomic.Int64 }
 
 // Advance records that this page was processed: it appends the cursor row after the page. mark is the reader's own
 // note; nil: no note. For a projection, db is the transaction that wrote its tables, so that both are committed or
@@ -87,8 +83,6 @@ func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) e
 	case p.chain != nil && db != nil:
 		return &ledger.InvalidError{Field: "db", Rule: "must be nil for a page of a relaxed feed"}
 	case p.chain != nil:
-		p.chain.mu.Lock()
-		defer p.chain.mu.Unlock()
 		p.n = p.chain.n.Load()
 	}
 	if db == nil {
@@ -97,7 +91,6 @@ func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) e
 	err := appendCursor(ctx, db, p.reader, p.n, p.place, mark, p.database, p.chain != nil)
 	if err == nil && p.chain != nil {
 		p.chain.n.Store(p.n + 1)
-		p.chain.isOwed.Store(p.place.unaudited.since != "")
 	}
 	return err
 }
@@ -117,8 +110,6 @@ func (p Page) Renew(ctx context.Context) error {
 	if p.chain == nil {
 		return &ledger.InvalidError{Field: "page", Rule: "must be one of a relaxed feed"}
 	}
-	p.chain.mu.Lock()
-	defer p.chain.mu.Unlock()
 	n := p.chain.n.Load()
 	err := renewCursor(ctx, p.db, p.reader, n, p.database)
 	if err == nil {
