@@ -88,8 +88,8 @@ func requirements(t *testing.T, dir string) []requirement {
 	return m.Require
 }
 
-// The product's module requires at most 16 modules directly. Each module has a reason in a comment for each that it
-// requires, and all have the same versions.
+// The product's module requires at most 16 modules directly. In each go.mod a comment gives the reason for each direct
+// requirement, and all require the same versions.
 func TestModules(t *testing.T) {
 	const limit = 16
 	versions := make(map[string]string)

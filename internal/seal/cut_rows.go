@@ -37,7 +37,7 @@ type CutOptions struct {
 // milliseconds, and is recorded. It may be killed and run again, and several may run at once. It needs the role
 // archiver.
 //
-// Errors: [*TilesError] for a missing or damaged tile, nothing of whose tree was removed; errors of Size.
+// Errors: [*TilesError] for a missing or damaged tile, in which case its rows stay; errors of Size.
 func CutRows(ctx context.Context, db ledger.DB, o CutOptions) (leaves int64, err error) {
 	for size := int64(math.MaxInt64); ; {
 		var last, end int64
