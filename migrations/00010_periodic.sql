@@ -9,33 +9,33 @@
 -- neither infinity, nor a year after 9998. There are few rows; they change a few times a minute at most and are read as
 -- a whole: no index but the key, so that updates are HOT.
 create table taskledger.schedule (
-  name         text collate "C" primary key,
-  kind         text collate "C" not null,  -- kind and args of its tasks
-  args         json,
-  cron         text,                       -- cron in zone,
-  zone         text,
-  every_ms     bigint,                     -- or an interval from anchor on,
-  anchor       timestamptz,
-  after_ms     bigint,                     -- or a delay after the previous task has finished
-  missed       text not null,              -- one, skip or all (missed_limit at a time); '' with after_ms, as is overlap
-  missed_limit integer not null,
-  overlap      text not null,              -- allow or skip
-  paused_at    timestamptz,                -- since when it is paused, by whom and why ('': no reason); null: it is not
-  paused_by    text,
-  pause_reason text,
-  revision     integer not null default 1, -- counts definitions, pauses and resumptions
-  actor        text not null,              -- of the last of these
-  updated_at   timestamptz not null default clock_timestamp(),
-  next_at      timestamptz,                -- the next firing; null: none is left, or the task before is unfinished
-  last_at      timestamptz,                -- the last firing that became a task, with that task
-  last_kind    text collate "C",
-  last_biz_id  text collate "C",
-  passed       bigint not null default 0,  -- firings that were passed over: missed, overlapping or paused
-  passed_at    timestamptz,                -- when firings were last passed over
+  name           text collate "C" primary key,
+  kind           text collate "C" not null,  -- kind and args of its tasks
+  args           json,
+  cron           text,                       -- cron in zone,
+  zone           text,
+  every_ms       bigint,                     -- or an interval from anchor on,
+  anchor         timestamptz,
+  fixed_delay_ms bigint,                     -- or a delay after the previous task has finished
+  missed         text not null,              -- one, skip or all (missed_limit at a time); '' with fixed_delay_ms
+  missed_limit   integer not null,
+  overlap        text not null,              -- allow or skip; '' with fixed_delay_ms
+  paused_at      timestamptz,                -- since when it is paused, by whom and why ('': no reason), or null
+  paused_by      text,
+  pause_reason   text,
+  revision       integer not null default 1, -- counts definitions, pauses and resumptions
+  actor          text not null,              -- of the last of these
+  updated_at     timestamptz not null default clock_timestamp(),
+  next_at        timestamptz,                -- the next firing; null: none is left, or the task before is unfinished
+  last_at        timestamptz,                -- the last firing that became a task, with that task
+  last_kind      text collate "C",
+  last_biz_id    text collate "C",
+  passed         bigint not null default 0,  -- firings that were passed over: missed, overlapping or paused
+  passed_at      timestamptz,                -- when firings were last passed over
   check (name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$' and octet_length(name) <= 128),
-  check (num_nonnulls(cron, every_ms, after_ms) = 1),
+  check (num_nonnulls(cron, every_ms, fixed_delay_ms) = 1),
   check (every_ms between 1000 and 3153600000000),  -- periodic.MaxEvery
-  check (after_ms between 1000 and 3153600000000),
+  check (fixed_delay_ms between 1000 and 3153600000000),
   check ((cron is null) = (zone is null)),
   check ((every_ms is null) = (anchor is null)),
   check (num_nonnulls(paused_at, paused_by, pause_reason) in (0, 3)),

@@ -101,8 +101,8 @@ grant update (reader, state, error, failures) on taskledger.subscriber_parked to
 grant execute on function taskledger_internal.retry_subscriber, taskledger_internal.discard_subscriber,
    taskledger_internal.failing_event, taskledger_internal.ask_subscriber to operator;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
-grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused_at, paused_by,
-   pause_reason, revision, actor, updated_at) on taskledger.schedule to operator;
+grant update (kind, args, cron, zone, every_ms, anchor, fixed_delay_ms, missed, missed_limit, overlap, paused_at,
+   paused_by, pause_reason, revision, actor, updated_at) on taskledger.schedule to operator;
 grant update (max_waiting, policy, retry_after_ms, actor, updated_at) on taskledger.kind_limit to operator;
 grant update (weight, actor, updated_at) on taskledger.partition_weight to operator;
 grant update (discarded) on taskledger.parked to operator;

@@ -66,7 +66,7 @@ func nextFiring(s periodic.Status) string {
 		return "in " + age(time.Until(s.NextAt))
 	case !s.NextAt.IsZero():
 		return "due " + ago(s.NextAt)
-	case s.Schedule.After != 0:
+	case s.Schedule.FixedDelay != 0:
 		return "when the last task finishes"
 	}
 	return "never"
@@ -102,7 +102,7 @@ func renderSchedule(w io.Writer, s periodic.Status) {
 	if len(d.Args) > 0 {
 		fields = append(fields, [2]string{"args", plain(string(d.Args))})
 	}
-	if d.After == 0 {
+	if d.FixedDelay == 0 {
 		missed := string(d.Missed)
 		if d.Missed == periodic.MissedAll {
 			missed += fmt.Sprintf(", %d at a time", d.MissedLimit)

@@ -25,7 +25,7 @@ invalid, nothing changes. The format is:
     - name: nightly-report        # its tasks are <kind>/<name>@<firing in UTC>
       kind: report.make
       args: {of: sales}
-      cron: "30 2 * * *"          # with zone; or every: 15m, with anchor; or after: 1h
+      cron: "30 2 * * *"          # with zone; or every: 15m, with anchor; or fixed_delay: 1h
       zone: Europe/Berlin
       missed: one                 # one, skip, or all with missed_limit
       overlap: skip               # allow, or skip while the previous task is unfinished`,

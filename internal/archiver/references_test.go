@@ -28,7 +28,7 @@ func TestReferencesToArchivedTasks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, err := periodic.Apply(t.Context(), ledgertest.As(t, f.DB, "operator", "producer"),
-		[]periodic.Schedule{{Name: "tick", Kind: "tick.run", After: time.Second}}, nil)
+		[]periodic.Schedule{{Name: "tick", Kind: "tick.run", FixedDelay: time.Second}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,8 @@ func (s scheduleView) When() string {
 	switch {
 	case rule.Every > 0:
 		return "every " + inWords(rule.Every)
-	case rule.After > 0:
-		return inWords(rule.After) + " after the previous task"
+	case rule.FixedDelay > 0:
+		return inWords(rule.FixedDelay) + " after the previous task"
 	}
 	words := cronInWords(rule.Cron)
 	if words == "" {

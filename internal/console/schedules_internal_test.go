@@ -24,7 +24,7 @@ func TestRulesInWords(t *testing.T) {
 		{periodic.Schedule{Cron: "0 8 1 * *"}, "on day 1 of each month at 08:00 UTC"},
 		{periodic.Schedule{Every: time.Minute}, "every minute"},
 		{periodic.Schedule{Every: 90 * time.Minute}, "every 90 minutes"},
-		{periodic.Schedule{After: 5 * time.Second}, "5 seconds after the previous task"},
+		{periodic.Schedule{FixedDelay: 5 * time.Second}, "5 seconds after the previous task"},
 	} {
 		if got := (scheduleView{Status: periodic.Status{Schedule: test.rule}}).When(); got != test.want {
 			t.Errorf("%v is %q, want %q", test.rule, got, test.want)

@@ -141,7 +141,7 @@ func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, o ApplyOptio
 			next = old.NextAt
 		} else if err := passOverDue(ctx, tx, *old, now, reasonChanged); err != nil {
 			return d, err
-		} else if s.After != 0 && old.LastTask != nil {
+		} else if s.FixedDelay != 0 && old.LastTask != nil {
 			next = time.Time{} // the runner checks whether the previous task has finished
 		}
 	} else {
@@ -152,7 +152,7 @@ func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, o ApplyOptio
 	}
 	_, err = tx.Exec(ctx, putSQL, s.Name, string(s.Kind),
 		optional(string(s.Args)), optional(s.Cron), optional(s.Zone),
-		milliseconds(s.Every), optional(instant(s.Anchor)), milliseconds(s.After), string(s.Missed), s.MissedLimit,
+		milliseconds(s.Every), optional(instant(s.Anchor)), milliseconds(s.FixedDelay), string(s.Missed), s.MissedLimit,
 		string(s.Overlap), optional(o.Actor), optionalTime(next))
 	if err == nil {
 		err = record(ctx, tx, d, o.Actor, o.Reason, now)

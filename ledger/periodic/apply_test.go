@@ -144,7 +144,7 @@ func TestApplyInATransactionThatStaysOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	delayed := func(name string) periodic.Schedule {
-		return periodic.Schedule{Name: name, Kind: "test.k", After: time.Second}
+		return periodic.Schedule{Name: name, Kind: "test.k", FixedDelay: time.Second}
 	}
 	secondly := periodic.Schedule{Name: "secondly", Kind: "test.k", Every: time.Second}
 	b.apply(hourly("changed"), delayed("changed.too"), delayed("delayed"), secondly)
@@ -191,7 +191,7 @@ func TestApplyRefuses(t *testing.T) {
 	}{
 		{
 			name: "empty", s: periodic.Schedule{},
-			want: []string{"invalid name", "invalid kind", "exactly one of cron, every and after"},
+			want: []string{"invalid name", "invalid kind", "exactly one of cron, every and fixed_delay"},
 		},
 		{
 			name: "two rules", s: periodic.Schedule{Name: "s", Kind: "k", Cron: "* * * * *", Every: time.Hour},
@@ -214,8 +214,8 @@ func TestApplyRefuses(t *testing.T) {
 			want: []string{`invalid every "-1h0m0s": must be between 1s and`},
 		},
 		{
-			name: "too often", s: periodic.Schedule{Name: "s", Kind: "k", After: time.Millisecond},
-			want: []string{`invalid after "1ms"`},
+			name: "too often", s: periodic.Schedule{Name: "s", Kind: "k", FixedDelay: time.Millisecond},
+			want: []string{`invalid fixed_delay "1ms"`},
 		},
 		{
 			name: "too fine", s: periodic.Schedule{Name: "s", Kind: "k", Every: time.Second + time.Nanosecond},
@@ -246,9 +246,9 @@ func TestApplyRefuses(t *testing.T) {
 			want: []string{"must be between 1 and 1000"},
 		},
 		{
-			name: "with after",
+			name: "with a fixed delay",
 			s: periodic.Schedule{
-				Name: "s", Kind: "k", After: time.Hour,
+				Name: "s", Kind: "k", FixedDelay: time.Hour,
 				Missed: "one", Overlap: "skip", Zone: "UTC", Anchor: time.Unix(1, 0),
 			},
 			want: []string{"missed", "overlap", "zone", "anchor"},
@@ -299,14 +299,14 @@ func TestParse(t *testing.T) {
 			Name: "b", Kind: "k", Every: 15 * time.Minute, Anchor: time.Date(2026, 1, 1, 9, 0, 0, 0, time.UTC),
 			Missed: "all", MissedLimit: 5,
 		},
-		{Name: "c", Kind: "k", After: 90 * time.Second},
+		{Name: "c", Kind: "k", FixedDelay: 90 * time.Second},
 	}
 	text := `{"schedules": [
 		{"name": "a", "kind": "k", "args": {"n": 1}, "cron": "0 9 * * MON", "zone": "Asia/Tokyo",
 		 "overlap": "skip"},
 		{"name": "b", "kind": "k", "every": "15m", "anchor": "2026-01-01T09:00:00Z",
 		 "missed": "all", "missed_limit": 5},
-		{"name": "c", "kind": "k", "after": "90s"}]}`
+		{"name": "c", "kind": "k", "fixed_delay": "90s"}]}`
 	got, err := periodic.Parse([]byte(text))
 	if diff := difference.Of(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -323,23 +323,23 @@ func TestParse(t *testing.T) {
 		t.Errorf("encoded and parsed again: %v (-want +got):\n%s", err, diff)
 	}
 	for text, want := range map[string]string{
-		``:                                      `invalid schedules`,
-		`{`:                                     `invalid schedules`,
-		`5`:                                     `invalid schedules`,
-		`{} {}`:                                 `after top-level value`,
-		`{"plans": []}`:                         `invalid plans: is not a member`,
-		`{"schedules": [], "Schedules": []}`:    `invalid Schedules: is not a member`,
-		`[{"name": "a", "kind": 1, "Kind": 2}]`: `invalid Kind: is not a member`,
-		`[{"name": "a", "name": "b"}]`:          `invalid name: must be given once`,
-		`{"schedules": 5}`:                      `invalid schedules: must not be a number`,
-		`[{"name": 5}]`:                         `invalid name: must not be a number`,
-		`[{"nmae": "a"}]`:                       `invalid nmae: is not a member`,
-		`[{"name": "a", "mised": "skip"}]`:      `schedule "a": invalid mised: is not a member`,
-		`[{"name": "a", "every": "1d"}]`:        `schedule "a": invalid every "1d"`,
-		`[{"name": "a", "every": "0s"}]`:        `invalid every "0s"`,
-		`[{"name": "a", "after": "soon"}]`:      `invalid after "soon"`,
-		`[{"name": "a", "anchor": "today"}]`:    `invalid anchor "today"`,
-		`[{"name": "a", "missed_limit": 1.5}]`:  `invalid missed_limit: must not be a number 1.5`,
+		``:                                       `invalid schedules`,
+		`{`:                                      `invalid schedules`,
+		`5`:                                      `invalid schedules`,
+		`{} {}`:                                  `after top-level value`,
+		`{"plans": []}`:                          `invalid plans: is not a member`,
+		`{"schedules": [], "Schedules": []}`:     `invalid Schedules: is not a member`,
+		`[{"name": "a", "kind": 1, "Kind": 2}]`:  `invalid Kind: is not a member`,
+		`[{"name": "a", "name": "b"}]`:           `invalid name: must be given once`,
+		`{"schedules": 5}`:                       `invalid schedules: must not be a number`,
+		`[{"name": 5}]`:                          `invalid name: must not be a number`,
+		`[{"nmae": "a"}]`:                        `invalid nmae: is not a member`,
+		`[{"name": "a", "mised": "skip"}]`:       `schedule "a": invalid mised: is not a member`,
+		`[{"name": "a", "every": "1d"}]`:         `schedule "a": invalid every "1d"`,
+		`[{"name": "a", "every": "0s"}]`:         `invalid every "0s"`,
+		`[{"name": "a", "fixed_delay": "soon"}]`: `invalid fixed_delay "soon"`,
+		`[{"name": "a", "anchor": "today"}]`:     `invalid anchor "today"`,
+		`[{"name": "a", "missed_limit": 1.5}]`:   `invalid missed_limit: must not be a number 1.5`,
 	} {
 		var invalid *ledger.InvalidError
 		if _, err := periodic.Parse([]byte(text)); !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {

@@ -1,4 +1,4 @@
 package periodic
 
-// MaxEvery is the longest Every and After.
+// MaxEvery is the longest Every and FixedDelay.
 const MaxEvery = maxEvery

@@ -40,7 +40,7 @@ func fields(s Schedule) []Field {
 		{Name: "zone", To: s.Zone},
 		{Name: "every", To: interval(s.Every)},
 		{Name: "anchor", To: instant(s.Anchor)},
-		{Name: "after", To: interval(s.After)},
+		{Name: "fixed_delay", To: interval(s.FixedDelay)},
 		{Name: "missed", To: string(s.Missed)},
 		{Name: "missed_limit", To: limit},
 		{Name: "overlap", To: string(s.Overlap)},
@@ -60,5 +60,6 @@ func differences(from, to Schedule) (different []Field) {
 
 // haveSameTimes reports whether two schedules with defaults are due at the same times.
 func haveSameTimes(a, b Schedule) bool {
-	return a.Cron == b.Cron && a.Zone == b.Zone && a.Every == b.Every && a.Anchor.Equal(b.Anchor) && a.After == b.After
+	return a.Cron == b.Cron && a.Zone == b.Zone && a.Every == b.Every && a.Anchor.Equal(b.Anchor) &&
+		a.FixedDelay == b.FixedDelay
 }

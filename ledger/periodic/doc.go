@@ -12,8 +12,8 @@
 //
 //   - Cron, with a Zone: at these times of day on the wall clocks of that zone.
 //   - Every, from an Anchor: at a fixed rate, whatever wall clocks show.
-//   - After: a fixed delay after the previous task has finished, in any state. The first firing is due at
-//     once, so that at most one task is unfinished.
+//   - FixedDelay: when that time has passed since the end of the previous task, in any state. The first firing is
+//     due at once, so that at most one task is unfinished.
 //
 // # Wall clocks
 //

@@ -51,7 +51,7 @@ func ExampleRun() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 
-	sync := periodic.Schedule{Name: "sync", Kind: "crm.sync", After: time.Hour}
+	sync := periodic.Schedule{Name: "sync", Kind: "crm.sync", FixedDelay: time.Hour}
 	if _, err := periodic.Apply(ctx, db, []periodic.Schedule{sync}, nil); err != nil {
 		panic(err)
 	}

@@ -58,7 +58,7 @@ type scheduleJSON struct {
 	Zone        string          `json:"zone,omitempty"`
 	Every       string          `json:"every,omitempty"`
 	Anchor      string          `json:"anchor,omitempty"`
-	After       string          `json:"after,omitempty"`
+	FixedDelay  string          `json:"fixed_delay,omitempty"`
 	Missed      Missed          `json:"missed,omitempty"`
 	MissedLimit int             `json:"missed_limit,omitempty"`
 	Overlap     Overlap         `json:"overlap,omitempty"`
@@ -67,7 +67,7 @@ type scheduleJSON struct {
 // MarshalJSON encodes s without adding defaults.
 func (s Schedule) MarshalJSON() ([]byte, error) {
 	return json.Marshal(scheduleJSON{
-		s.Name, s.Kind, s.Args, s.Cron, s.Zone, interval(s.Every), instant(s.Anchor), interval(s.After),
+		s.Name, s.Kind, s.Args, s.Cron, s.Zone, interval(s.Every), instant(s.Anchor), interval(s.FixedDelay),
 		s.Missed, s.MissedLimit, s.Overlap,
 	})
 }
@@ -93,7 +93,7 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 	for _, field := range []struct {
 		name, text string
 		into       *time.Duration
-	}{{"every", f.Every, &s.Every}, {"after", f.After, &s.After}} {
+	}{{"every", f.Every, &s.Every}, {"fixed_delay", f.FixedDelay, &s.FixedDelay}} {
 		if field.text == "" {
 			continue
 		}

@@ -27,7 +27,7 @@ func planPassOver(due recurrence, first, now time.Time) plan {
 // planFor returns the work at now on a schedule whose defaults are set and whose next firing was first, which is not
 // after now. It is a pure function.
 func planFor(s Schedule, due recurrence, first, now time.Time) plan {
-	if s.After != 0 {
+	if s.FixedDelay != 0 {
 		return plan{fire: []time.Time{first}}
 	}
 	limit := 1

@@ -121,7 +121,7 @@ func TestPlan(t *testing.T) {
 			},
 		},
 		{
-			name: "a fixed delay is never missed", schedule: Schedule{After: time.Hour},
+			name: "a fixed delay is never missed", schedule: Schedule{FixedDelay: time.Hour},
 			first: "2026-01-01T10:00:00Z", now: "2027-01-01T00:00:00Z",
 			want: want{Fire: []string{"2026-01-01T10:00:00Z"}},
 		},

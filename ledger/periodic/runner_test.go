@@ -293,7 +293,7 @@ func TestOverlapSkip(t *testing.T) {
 func TestFixedDelay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.apply(periodic.Schedule{Name: "sync", Kind: "sync", After: time.Hour})
+	b.apply(periodic.Schedule{Name: "sync", Kind: "sync", FixedDelay: time.Hour})
 	r := b.runner()
 	b.pass(r, 0)
 	for _, clock := range []time.Duration{0, 5 * time.Hour} {
@@ -353,7 +353,7 @@ func TestEndlessDelayBlocksNoSchedule(t *testing.T) {
 	b.apply(hourly("good"))
 	operator := ledgertest.As(t, b.db, "operator")
 	const insert = `
-		insert into taskledger.schedule (name, kind, after_ms, missed, missed_limit, overlap, actor, last_at)
+		insert into taskledger.schedule (name, kind, fixed_delay_ms, missed, missed_limit, overlap, actor, last_at)
 		values ($1, 'a', $2, '', 0, '', 'op', '9998-12-30')`
 	if _, err := operator.Exec(t.Context(), insert, "endless", int64(math.MaxInt64)); !pgerr.Is(err, "23514") {
 		t.Errorf("%v, want a check violation", err)
@@ -395,14 +395,14 @@ func TestQueryModes(t *testing.T) {
 			s.Overlap = periodic.OverlapSkip
 			anchor := time.Now().Add(-90 * time.Minute).Truncate(time.Second)
 			b.apply(s, periodic.Schedule{Name: "every", Kind: "k", Every: time.Hour, Anchor: anchor},
-				periodic.Schedule{Name: "after", Kind: "k", After: time.Hour})
+				periodic.Schedule{Name: "delayed", Kind: "k", FixedDelay: time.Hour})
 			r := b.runner()
 			for hour := range 3 {
 				b.pass(r, time.Duration(hour)*time.Hour)
 			}
-			cron, every, after, passed := b.fired("cron"), b.fired("every"), b.fired("after"), b.passed("cron")
-			if len(cron) != 1 || len(passed) != 1 || len(every) != 2 || len(after) != 1 {
-				t.Errorf("fired %v %v %v, passed over %v", cron, every, after, passed)
+			cron, every, delayed, passed := b.fired("cron"), b.fired("every"), b.fired("delayed"), b.passed("cron")
+			if len(cron) != 1 || len(passed) != 1 || len(every) != 2 || len(delayed) != 1 {
+				t.Errorf("fired %v %v %v, passed over %v", cron, every, delayed, passed)
 			}
 			if err := errors.Join(
 				periodic.Pause(t.Context(), db, "cron", "a", ""),

@@ -12,8 +12,8 @@ import (
 
 // Limits of a [Schedule].
 const (
-	minEvery       = time.Second                // shortest Every and After
-	maxEvery       = 100 * 365 * 24 * time.Hour // longest Every and After
+	minEvery       = time.Second                // shortest Every and FixedDelay
+	maxEvery       = 100 * 365 * 24 * time.Hour // longest Every and FixedDelay
 	maxMissedLimit = 1000
 )
 
@@ -42,7 +42,7 @@ const (
 	OverlapSkip  Overlap = "skip"  // the firing is passed over and recorded as discarded
 )
 
-// Schedule is a rule by which tasks are enqueued. Exactly one of Cron, Every and After is required.
+// Schedule is a rule by which tasks are enqueued. Exactly one of Cron, Every and FixedDelay is required.
 //
 // In JSON, durations are texts such as "15m", and times are RFC 3339.
 type Schedule struct {
@@ -56,12 +56,12 @@ type Schedule struct {
 	Every  time.Duration // fixed rate, at least 1 s, in whole milliseconds
 	Anchor time.Time     // of Every: the first firing. Default: 1970-01-01T00:00:00Z.
 
-	// After is a fixed delay after the previous task has finished, at least 1 s, in whole milliseconds.
-	After time.Duration
+	// FixedDelay is the delay after the previous task has finished, at least 1 s, in whole milliseconds.
+	FixedDelay time.Duration
 
-	Missed      Missed  // Default: [MissedOne]. Invalid with After, because at most one firing is due.
+	Missed      Missed  // Default: [MissedOne]. Invalid with FixedDelay, because at most one firing is due.
 	MissedLimit int     // of [MissedAll], 1 to 1000. Default: 100.
-	Overlap     Overlap // Default: [OverlapAllow]. Invalid with After, whose tasks never overlap.
+	Overlap     Overlap // Default: [OverlapAllow]. Invalid with FixedDelay, whose tasks never overlap.
 }
 
 // Validate reports every fault at once, each an [*ledger.InvalidError] with the name of the field in JSON.
@@ -78,14 +78,14 @@ func (s Schedule) When() string {
 	case s.Every != 0:
 		return "every " + interval(s.Every)
 	}
-	return interval(s.After) + " after the last"
+	return interval(s.FixedDelay) + " after the last"
 }
 
 func invalid(field, value, rule string, a ...any) error {
 	return &ledger.InvalidError{Field: field, Value: value, Rule: fmt.Sprintf(rule, a...)}
 }
 
-// compile validates a schedule and returns its recurrence, nil for After.
+// compile validates a schedule and returns its recurrence, nil for FixedDelay.
 func (s Schedule) compile() (due recurrence, faults []error) {
 	if err := ledger.Kind(s.Name).Validate(); err != nil {
 		faults = append(faults, renamed(err, "name"))
@@ -97,13 +97,13 @@ func (s Schedule) compile() (due recurrence, faults []error) {
 		faults = append(faults, invalid("args", "", "must be JSON"))
 	}
 	rules := 0
-	for _, isSet := range []bool{s.Cron != "", s.Every != 0, s.After != 0} {
+	for _, isSet := range []bool{s.Cron != "", s.Every != 0, s.FixedDelay != 0} {
 		if isSet {
 			rules++
 		}
 	}
 	if rules != 1 {
-		return nil, append(faults, invalid("when", "", "exactly one of cron, every and after must be given"))
+		return nil, append(faults, invalid("when", "", "exactly one of cron, every and fixed_delay must be given"))
 	}
 	due, whenFaults := s.compileWhen()
 	return due, slices.Concat(faults, whenFaults, s.checkPolicies())
@@ -147,7 +147,7 @@ func (s Schedule) compileWhen() (due recurrence, faults []error) {
 		}
 		return rate{s.withDefaults().Anchor, s.Every}, faults
 	}
-	return nil, append(faults, checkInterval("after", s.After)...)
+	return nil, append(faults, checkInterval("fixed_delay", s.FixedDelay)...)
 }
 
 func checkInterval(field string, d time.Duration) []error {
@@ -171,13 +171,13 @@ func (s Schedule) checkPolicies() (faults []error) {
 	default:
 		faults = append(faults, invalid("overlap", string(s.Overlap), "must be allow or skip"))
 	}
-	if s.After != 0 && s.Missed != "" {
+	if s.FixedDelay != 0 && s.Missed != "" {
 		faults = append(faults,
-			invalid("missed", string(s.Missed), "must not be set with after: at most one firing is due"))
+			invalid("missed", string(s.Missed), "must not be set with fixed_delay: at most one firing is due"))
 	}
-	if s.After != 0 && s.Overlap != "" {
+	if s.FixedDelay != 0 && s.Overlap != "" {
 		faults = append(faults,
-			invalid("overlap", string(s.Overlap), "must not be set with after: its tasks never overlap"))
+			invalid("overlap", string(s.Overlap), "must not be set with fixed_delay: its tasks never overlap"))
 	}
 	if s.MissedLimit != 0 && s.Missed != MissedAll {
 		faults = append(faults,
@@ -200,7 +200,7 @@ func (s Schedule) withDefaults() Schedule {
 	if s.Every != 0 {
 		s.Anchor = s.Anchor.UTC()
 	}
-	if s.After != 0 {
+	if s.FixedDelay != 0 {
 		return s
 	}
 	if s.Missed == "" {

@@ -92,10 +92,10 @@ func list(ctx context.Context, db ledger.DB, name, after string, limit int64) (
 // scan reads a row of list.sql or due.sql.
 func scan(row pgx.Row) (s Status, now time.Time, err error) {
 	var args *string
-	var every, after int64
+	var every, delay int64
 	var task ledger.Key
 	d := &s.Schedule
-	err = row.Scan(&d.Name, (*string)(&d.Kind), &args, &d.Cron, &d.Zone, &every, pgquery.Micros(&d.Anchor), &after,
+	err = row.Scan(&d.Name, (*string)(&d.Kind), &args, &d.Cron, &d.Zone, &every, pgquery.Micros(&d.Anchor), &delay,
 		(*string)(&d.Missed), &d.MissedLimit, (*string)(&d.Overlap),
 		pgquery.Micros(&s.PausedAt), &s.PausedBy, &s.PauseReason, &s.Revision, &s.Actor,
 		pgquery.Micros(&s.UpdatedAt), pgquery.Micros(&s.NextAt),
@@ -105,7 +105,7 @@ func scan(row pgx.Row) (s Status, now time.Time, err error) {
 		d.Args = []byte(*args)
 	}
 	s.Paused = !s.PausedAt.IsZero()
-	d.Every, d.After = time.Duration(every)*time.Millisecond, time.Duration(after)*time.Millisecond
+	d.Every, d.FixedDelay = time.Duration(every)*time.Millisecond, time.Duration(delay)*time.Millisecond
 	if task.BizID != "" {
 		s.LastTask = &task
 	}

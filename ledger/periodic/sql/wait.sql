@@ -4,5 +4,5 @@
 -- Locks nothing. Reads the whole small table.
 select (extract(epoch from min(s.next_at) filter (where s.paused_at is null and s.name <> all ($2::text::text[]))
                            - clock_timestamp()) * 1000000)::bigint - $1::bigint,
-       coalesce(bool_or(s.after_ms is not null and s.next_at is null), false)
+       coalesce(bool_or(s.fixed_delay_ms is not null and s.next_at is null), false)
   from taskledger.schedule s
