@@ -16,7 +16,7 @@ worker.handle("conformance.task", async (job) => {
     case "large": return "x".repeat(args.bytes);
     case "fail":
       if (args.permanent) throw new Permanent(args.error);
-      throw new Retry(args.error, args.retry_in === undefined ? {} : { after: args.retry_in });
+      throw new Retry(args.error, args.retry_in === undefined ? {} : { retryIn: args.retry_in });
     case "snooze": throw new Snooze(args.seconds);
     case "progress": await job.progress(args.value);
   }

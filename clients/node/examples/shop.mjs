@@ -42,7 +42,7 @@ try {
   if (!(error instanceof TaskFailed)) throw error;
   console.log(error.message);
 }
-for await (const event of client.events({ after: 0, kinds: ["shop.*"], types: ["succeeded"] })) {
+for await (const event of client.events({ startAfter: 0, kinds: ["shop.*"], types: ["succeeded"] })) {
   console.log(event.type, event.bizId);
   break;
 }

@@ -21,7 +21,7 @@ export class WaitTimeout extends Error {
   override readonly name = "WaitTimeout";
 }
 
-/** An event of the ledger. Store id with its effect: events({after: id}) continues there. */
+/** An event of the ledger. Store id with its effect: events({startAfter: id}) continues there. */
 export interface LedgerEvent {
   id: string;
   type: string;
@@ -37,7 +37,7 @@ export interface LedgerEvent {
 
 export interface EventsOptions {
   /** The id of the last event that the caller has handled, or 0 for the beginning. Default: now. */
-  after?: string | number | undefined;
+  startAfter?: string | number | undefined;
   /** Kinds, or beginnings such as coupon.*. Default: all. */
   kinds?: string[];
   types?: string[];
@@ -116,7 +116,7 @@ export class Client {
     for (const kind of options.kinds ?? []) chosen.push(["kind", kind]);
     for (const type of options.types ?? []) chosen.push(["type", type]);
     const seen = new Set<string>();
-    let last = options.after === undefined ? "" : String(options.after);
+    let last = options.startAfter === undefined ? "" : String(options.startAfter);
     for (let failures = 0; !signal?.aborted; failures++) {
       const query = new URLSearchParams(last === "" ? chosen : [...chosen, ["after", last]]);
       const lost = new AbortController();

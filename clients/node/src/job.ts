@@ -10,7 +10,7 @@ export class Permanent extends Error {
 
 export interface RetryOptions extends ErrorOptions {
   /** Seconds until the next attempt. Default: by the retry policy. */
-  after?: number;
+  retryIn?: number;
   /** For the guarantee "at most once": nothing has happened. */
   safe?: boolean;
 }
@@ -18,12 +18,12 @@ export interface RetryOptions extends ErrorOptions {
 /** Thrown by a handler: the attempt has failed, and the next begins after a delay. */
 export class Retry extends Error {
   override name = "Retry";
-  readonly after: number | undefined;
+  readonly retryIn: number | undefined;
   readonly safe: boolean;
 
   constructor(message: string, options: RetryOptions = {}) {
     super(message, options);
-    this.after = options.after;
+    this.retryIn = options.retryIn;
     this.safe = options.safe ?? false;
   }
 }
@@ -167,7 +167,7 @@ export function failed(error: unknown, retry: object | undefined, job: Job): Out
   if (error instanceof Error && error.stack) body.stack = printable(error.stack, 16384);
   if (error instanceof Permanent) body.permanent = true;
   if (error instanceof Retry && error.safe) body.safe = true;
-  if (error instanceof Retry && error.after !== undefined) body.retry_in = Number(error.after);
+  if (error instanceof Retry && error.retryIn !== undefined) body.retry_in = Number(error.retryIn);
   if (retry !== undefined) body.retry = retry;
   return { verb: "fail", body, error };
 }

@@ -38,19 +38,20 @@ test("events resume", async () => {
   const kind = newKind();
   for (const id of ["1", "2", "3"]) await client.enqueue(kind, id, { n: id });
   let last;
-  for await (const event of client.events({ after: 0, kinds: [kind] })) {
+  for await (const event of client.events({ startAfter: 0, kinds: [kind] })) {
     assert.deepEqual([event.kind, event.bizId, event.type, event.data], [kind, "1", "enqueued", { n: "1" }]);
     last = event.id;
     break;
   }
   const seen = new Set();
   const stop = new AbortController();
-  for await (const event of client.events({ after: last, kinds: [kind], types: ["enqueued"], signal: stop.signal })) {
+  const chosen = { startAfter: last, kinds: [kind], types: ["enqueued"], signal: stop.signal };
+  for await (const event of client.events(chosen)) {
     seen.add(event.bizId);
     if (event.bizId === "3") await client.enqueue(kind, "4");
     if (event.bizId === "4") stop.abort();
   }
   seen.delete("1"); // about a second of events may come again
   assert.deepEqual([...seen], ["2", "3", "4"]);
-  await assert.rejects(new Client({ url, token }).events({ after: "nonsense" }).next(), { status: 400 });
+  await assert.rejects(new Client({ url, token }).events({ startAfter: "nonsense" }).next(), { status: 400 });
 });

@@ -35,7 +35,7 @@ for (const [name, [db, effect]] of Object.entries(drivers)) {
     await running(newWorker({ database: db }).handle(kind, async (job, connection) => {
       await effect(connection, job);
       if (job.bizId === "dead") throw new Permanent("never");
-      if (job.attempt === 1) throw new Retry("once more", { after: 0 });
+      if (job.attempt === 1) throw new Retry("once more", { retryIn: 0 });
       return job.args;
     }), async () => {
       await client.enqueue(kind, "A", { cents: 5 });

@@ -9,7 +9,7 @@ test("outcomes", async () => {
   const worker = new Worker({ url: "http://127.0.0.1:1" }).handle("mail.send", async (job) => {
     await job.progress("half");
     if (job.args === "permanent") throw new Permanent("no address");
-    if (job.args === "retry") throw new Retry("busy", { after: 60 });
+    if (job.args === "retry") throw new Retry("busy", { retryIn: 60 });
     if (job.args === "snooze") throw new Snooze(3600);
     job.signal.throwIfAborted();
     return { attempt: job.attempt };

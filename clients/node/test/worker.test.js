@@ -32,7 +32,7 @@ test("failures", async () => {
   const worker = newWorker().handle(kind, (job) => {
     if (job.bizId === "error" && job.attempt < 3) throw new RangeError(`attempt ${job.attempt}`);
     if (job.bizId === "permanent") throw new Permanent("never", { cause: new SyntaxError("bad") });
-    if (job.bizId === "retry" && job.attempt === 1) throw new Retry("soon", { after: 0.01 });
+    if (job.bizId === "retry" && job.attempt === 1) throw new Retry("soon", { retryIn: 0.01 });
     if (job.bizId === "snooze" && !snoozed) {
       snoozed = true;
       throw new Snooze(0.01);
@@ -81,7 +81,7 @@ test("odd errors fail their tasks, and not the worker", async () => {
     message: () => Object.assign(new Error(), { message: { code: 7 } }),
     stack: () => Object.assign(new Error("x"), { stack: 7 }),
     number: () => new Snooze(NaN),
-    bigint: () => new Retry("x", { after: 0n }),
+    bigint: () => new Retry("x", { retryIn: 0n }),
   };
   await running(newWorker().handle(kind, (job) => { throw odd[job.bizId](); }), async () => {
     for (const id in odd) await client.enqueue(kind, id, undefined, { retry: { ladder: [0] } });
@@ -131,7 +131,7 @@ test("at most once", async () => {
   const kind = newKind();
   await running(newWorker({ guarantee: "at most once" }).handle(kind, (job) => {
     if (job.bizId === "unsafe") throw new Error("the answer was lost");
-    if (job.attempt === 1) throw new Retry("nothing has happened", { after: 0, safe: true });
+    if (job.attempt === 1) throw new Retry("nothing has happened", { retryIn: 0, safe: true });
     return job.attempt;
   }), async () => {
     await client.enqueue(kind, "unsafe");

@@ -26,7 +26,7 @@ def run(job: taskledger.Job) -> object:
         case "fail":
             if args.get("permanent"):
                 raise taskledger.Permanent(args["error"])
-            raise taskledger.Retry(args["error"], after=args.get("retry_in"))
+            raise taskledger.Retry(args["error"], retry_in=args.get("retry_in"))
         case "snooze":
             raise taskledger.Snooze(args["seconds"])
         case "progress":

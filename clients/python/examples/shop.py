@@ -40,7 +40,7 @@ def main() -> None:
             client.wait("shop.coupon", "P-2", timeout=60)
         except taskledger.TaskFailed as failed:
             print(failed)
-        for event in client.events(after=0, kinds=["shop.*"], types=["succeeded"]):
+        for event in client.events(start_after=0, kinds=["shop.*"], types=["succeeded"]):
             print(event.type, event.biz_id)
             break
     finally:

@@ -64,12 +64,12 @@ class TestClient(Case):
         for id_ in ("1", "2", "3"):
             self.client.enqueue(self.kind, id_, {"n": id_})
         stop = threading.Event()
-        events = self.client.events(after=0, kinds=[self.kind], stop=stop)
+        events = self.client.events(start_after=0, kinds=[self.kind], stop=stop)
         first = next(events)
         self.assertEqual((first.kind, first.biz_id, first.type, first.data), (self.kind, "1", "enqueued", {"n": "1"}))
         events.close()
         # It may begin with events from before: about a second of them.
-        rest = self.client.events(after=first.id, kinds=[self.kind], types=["enqueued"], stop=stop)
+        rest = self.client.events(start_after=first.id, kinds=[self.kind], types=["enqueued"], stop=stop)
         ids = [e.biz_id for e in (next(rest) for _ in range(3))]
         self.client.enqueue(self.kind, "4")
         while len(set(ids)) < 4 and ids[-1] != "4":
@@ -81,7 +81,7 @@ class TestClient(Case):
         async def read() -> list[str]:
             client, found = taskledger.AsyncClient(URL, TOKEN), []
             await client.enqueue(self.kind, "1")
-            async for event in client.events(after=0, kinds=[self.kind]):
+            async for event in client.events(start_after=0, kinds=[self.kind]):
                 found.append(event.biz_id)
                 if len(found) == 2:
                     return found

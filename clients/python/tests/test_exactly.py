@@ -40,7 +40,7 @@ class TestExactly(Case):
         if job.biz_id == "dead":
             raise taskledger.Permanent("never")
         if job.attempt == 1:
-            raise taskledger.Retry("once more", after=0)
+            raise taskledger.Retry("once more", retry_in=0)
         return job.args
 
     def check(self, database: Any, handler: Any) -> None:

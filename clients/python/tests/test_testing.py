@@ -19,7 +19,7 @@ class TestTesting(unittest.TestCase):
             if job.args == "permanent":
                 raise Permanent("no address")
             if job.args == "retry":
-                raise Retry("busy", after=60)
+                raise Retry("busy", retry_in=60)
             if job.args == "snooze":
                 raise Snooze(3600)
             job.check()

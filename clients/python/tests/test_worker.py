@@ -54,7 +54,7 @@ class TestWorker(Case):
             if job.biz_id == "permanent":
                 raise taskledger.Permanent("never") from ValueError("bad")
             if job.biz_id == "retry" and job.attempt == 1:
-                raise taskledger.Retry("soon", after=0.01)
+                raise taskledger.Retry("soon", retry_in=0.01)
             if job.biz_id == "snooze" and job.biz_id not in snoozed:
                 snoozed.add(job.biz_id)
                 raise taskledger.Snooze(0.01)
@@ -100,7 +100,7 @@ class TestWorker(Case):
                 raise ValueError("no text")
         odd: dict[str, Callable[[], Exception]] = {
             "text": Odd, "zone": lambda: taskledger.Snooze(datetime(2030, 1, 1)),
-            "nan": lambda: taskledger.Retry("x", after=float("nan"))}
+            "nan": lambda: taskledger.Retry("x", retry_in=float("nan"))}
         worker = self.worker()
 
         @worker.handle(self.kind)
@@ -175,7 +175,7 @@ class TestWorker(Case):
             if job.biz_id == "unsafe":
                 raise OSError("the answer was lost")
             if job.attempt == 1:
-                raise taskledger.Retry("nothing has happened", after=0, safe=True)
+                raise taskledger.Retry("nothing has happened", retry_in=0, safe=True)
             return job.attempt
         with self.running(worker):
             self.client.enqueue(self.kind, "unsafe")

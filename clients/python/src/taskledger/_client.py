@@ -34,7 +34,7 @@ class TaskFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of the ledger. Store id with its effect: events(after=id) continues there."""
+    """An event of the ledger. Store id with its effect: events(start_after=id) continues there."""
 
     id: str
     type: str
@@ -110,15 +110,15 @@ class Client:
                 raise TimeoutError(f"{kind}/{biz_id} is {task['state']} after {timeout} s")
             time.sleep(min(left, 0.1) if left < 1 else 0)  # the server waits whole seconds
 
-    def events(self, *, after: str | int | None = None, kinds: Iterable[str] = (), types: Iterable[str] = (),
+    def events(self, *, start_after: str | int | None = None, kinds: Iterable[str] = (), types: Iterable[str] = (),
                stop: threading.Event | None = None, _exchange: Exchange | None = None) -> Iterator[Event]:
         """Yield events as they are committed, for ever or until stop; after a lost connection from the last one on.
 
-        after is the id of the last event that the caller has handled, or 0 for the beginning. Default: now. The first
-        events of a resumed stream may have been seen before: compare kind, biz_id and version.
+        start_after is the id of the last event that the caller has handled, or 0 for the beginning. Default: now. The
+        first events of a resumed stream may have been seen before: compare kind, biz_id and version.
         """
         chosen = [("kind", kind) for kind in kinds] + [("type", type_) for type_ in types]
-        last, exchange, failures = "" if after is None else str(after), _exchange or Exchange(self._api), 0
+        last, exchange, failures = "" if start_after is None else str(start_after), _exchange or Exchange(self._api), 0
         seen: collections.OrderedDict[tuple[str, str, int], None] = collections.OrderedDict()
         while stop is None or not stop.is_set():
             resumed = [("after", last)] if last else []
@@ -195,10 +195,10 @@ class AsyncClient:
     async def wait(self, kind: str, biz_id: str, timeout: float | None = None) -> Any:
         return await asyncio.to_thread(self._client.wait, kind, biz_id, timeout)
 
-    async def events(self, *, after: str | int | None = None, kinds: Iterable[str] = (),
+    async def events(self, *, start_after: str | int | None = None, kinds: Iterable[str] = (),
                      types: Iterable[str] = ()) -> AsyncIterator[Event]:
         stop, exchange = threading.Event(), Exchange(self._client._api)
-        events = self._client.events(after=after, kinds=kinds, types=types, stop=stop, _exchange=exchange)
+        events = self._client.events(start_after=start_after, kinds=kinds, types=types, stop=stop, _exchange=exchange)
         try:
             while (event := await asyncio.to_thread(lambda: next(events, None))) is not None:
                 yield event

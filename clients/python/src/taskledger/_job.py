@@ -29,9 +29,9 @@ class Retry(Exception):
     safe=True states, for the guarantee "at most once", that nothing has happened.
     """
 
-    def __init__(self, message: str, after: Seconds | None = None, *, safe: bool = False) -> None:
+    def __init__(self, message: str, retry_in: Seconds | None = None, *, safe: bool = False) -> None:
         super().__init__(message)
-        self.after, self.safe = None if after is None else seconds(after), safe
+        self.retry_in, self.safe = None if retry_in is None else seconds(retry_in), safe
 
 
 class Snooze(Exception):
@@ -144,7 +144,7 @@ def failed(error: BaseException, retry: Mapping[str, Any] | None, job: Job) -> O
     if isinstance(error, Permanent):
         body["permanent"] = True
     if isinstance(error, Retry):
-        body.update(safe=error.safe, **({} if error.after is None else {"retry_in": error.after}))
+        body.update(safe=error.safe, **({} if error.retry_in is None else {"retry_in": error.retry_in}))
     if retry is not None:
         body["retry"] = dict(retry)
     return Outcome("fail", body, error)
