@@ -70,7 +70,7 @@ func ExampleReadTasks() {
 	}
 	catchUp(pool)
 
-	filter := projector.Filter{State: ledger.StateDead, Limit: 2}
+	filter := projector.TaskFilter{State: ledger.StateDead, Limit: 2}
 	for {
 		tasks, next, err := projector.ReadTasks(ctx, pool, filter)
 		if err != nil {

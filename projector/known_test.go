@@ -183,7 +183,7 @@ func TestKnownRowsThatHaveMoved(t *testing.T) {
 			if moved {
 				check(t, pool)
 			}
-			listed, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{Limit: projector.MaxList})
+			listed, _, err := projector.ReadTasks(t.Context(), pool, projector.TaskFilter{Limit: projector.MaxList})
 			if err != nil || len(listed) != 100 {
 				t.Fatalf("%d tasks, %v", len(listed), err)
 			}

@@ -31,8 +31,8 @@ var (
 	listTaggedSQL string
 )
 
-// Filter selects tasks for [ReadTasks]. The zero value selects all.
-type Filter struct {
+// TaskFilter selects tasks for [ReadTasks]. The zero value selects all.
+type TaskFilter struct {
 	Kind       ledger.Kind     // Default: all kinds.
 	State      ledger.State    // Default: all states.
 	Limit      int             // Default: 50. At most MaxList.
@@ -60,7 +60,7 @@ type Filter struct {
 	IsWithoutOwn bool
 }
 
-// MaxList is the largest Limit of a [Filter].
+// MaxList is the largest Limit of a [TaskFilter].
 const MaxList = projection.MaxList
 
 // maxWalk is the maximum number of events that one call of ReadTasks reads. For tasks with a tag it is a tenth of this.
@@ -69,7 +69,7 @@ var maxWalk = 100_000
 // maxMinutes is the maximum number of kinds and minutes that one call of ReadTasks reads to find a range of time.
 var maxMinutes = 20_000
 
-func (f Filter) validate() error {
+func (f TaskFilter) validate() error {
 	if err := projection.CheckList(f.Kind, f.State, f.Limit); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (f Filter) validate() error {
 
 // tagPattern returns a regular expression of PostgreSQL for a meta with the tag, "" without one. Not every meta that
 // JSON admits can be decoded in SQL, so it is compared as a text.
-func (f Filter) tagPattern() string {
+func (f TaskFilter) tagPattern() string {
 	if f.Tag == "" {
 		return ""
 	}
@@ -115,13 +115,13 @@ func optionalTime(t time.Time) string {
 	return pgquery.Time(t)
 }
 
-// ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the Filter.StartAfter with
+// ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the StartAfter of f with
 // which to continue, or 0 at the end. A call reads a bounded part of the ledger; with From or To, the part between the
 // tasks of their minutes. So it may return fewer tasks than the limit, even an empty slice, although there are more.
 // Tasks that are not projected yet are left out, see [WaitFor].
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
-func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
+func ReadTasks(ctx context.Context, db ledger.DB, f TaskFilter) (
 	found []ledger.ListedTask, next ledger.Position, err error,
 ) {
 	if err := f.validate(); err != nil {
@@ -175,14 +175,14 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
 }
 
 // args returns the parameters that all statements have.
-func (f Filter) args(tag string) []any {
+func (f TaskFilter) args(tag string) []any {
 	return []any{string(f.Kind), string(f.State), int64(f.StartAfter), int64(f.Limit), f.Prefix, f.Actor, tag, f.Error,
 		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn), f.Partition, f.Worker}
 }
 
 // narrow makes f begin where its range of time ends in the ledger, and returns the position after which the range
 // begins.
-func (f *Filter) narrow(ctx context.Context, db ledger.DB) (after ledger.Position, err error) {
+func (f *TaskFilter) narrow(ctx context.Context, db ledger.DB) (after ledger.Position, err error) {
 	var before int64
 	args := []any{optionalTime(f.From.Truncate(time.Minute)), optionalTime(f.To), int64(maxMinutes)}
 	_, err = pgquery.Row(ctx, db, listBetweenSQL, args, (*int64)(&after), &before)
@@ -192,7 +192,7 @@ func (f *Filter) narrow(ctx context.Context, db ledger.DB) (after ledger.Positio
 
 // isTagged reports whether the tasks are found by their tag. While the tags of earlier tasks are not added, they are
 // not, and f is for a walk of events.
-func (f Filter) isTagged(ctx context.Context, db ledger.DB) (bool, error) {
+func (f TaskFilter) isTagged(ctx context.Context, db ledger.DB) (bool, error) {
 	if f.Tag == "" {
 		return false, nil
 	}

@@ -40,7 +40,7 @@ func history(t *testing.T, pool *pgxpool.Pool, stretches ...stretch) (enqueuedAt
 }
 
 // listAll returns all tasks of a filter, newest first, and how many calls of ReadTasks it took.
-func listAll(t *testing.T, db ledger.DB, f projector.Filter) (ids []string, calls int) {
+func listAll(t *testing.T, db ledger.DB, f projector.TaskFilter) (ids []string, calls int) {
 	t.Helper()
 	for isMore := true; isMore; calls++ {
 		tasks, next, err := projector.ReadTasks(t.Context(), db, f)
@@ -94,7 +94,7 @@ func TestListOfARangeFarFromBothEnds(t *testing.T) {
 			{name: "two centuries", from: begin.AddDate(-100, 0, 0), to: time.Now().AddDate(100, 0, 0),
 				calls: tasks/projector.MaxList + 1},
 		} {
-			for _, f := range []projector.Filter{{}, {Tag: "all"}} {
+			for _, f := range []projector.TaskFilter{{}, {Tag: "all"}} {
 				f.From, f.To, f.Limit = test.from, test.to, projector.MaxList
 				got, calls := listAll(t, pool, f)
 				if diff := difference.Of(between(enqueuedAt, f.From, f.To), got); diff != "" {
@@ -114,7 +114,7 @@ func TestListOfARangeFarFromBothEnds(t *testing.T) {
 
 	// A range of more minutes than a call reads begins where it ends in the ledger.
 	defer projector.SetMaxMinutes(85)()
-	f := projector.Filter{From: second(10_000), To: second(10_000 + 86*60), Limit: projector.MaxList}
+	f := projector.TaskFilter{From: second(10_000), To: second(10_000 + 86*60), Limit: projector.MaxList}
 	tasksOfPage, _, err := projector.ReadTasks(t.Context(), pool, f)
 	if err != nil || len(tasksOfPage) < 900 {
 		t.Errorf("the first page of a long range has %d tasks, %v", len(tasksOfPage), err)
@@ -139,7 +139,7 @@ func TestListOfRangesAfterStepsOfTheClock(t *testing.T) {
 		for _, width := range []time.Duration{100 * time.Second, 10 * time.Minute, 3 * time.Hour} {
 			step := max(width, longtest.Of(11*time.Minute, 0))
 			for from := begin.Add(-time.Hour); from.Before(begin.Add(2 * time.Hour)); from = from.Add(step) {
-				for _, f := range []projector.Filter{{From: from, To: from.Add(width)}, {From: from}, {To: from}} {
+				for _, f := range []projector.TaskFilter{{From: from, To: from.Add(width)}, {From: from}, {To: from}} {
 					f.Limit = 300 // of 1,960 tasks
 					got, _ := listAll(t, pool, f)
 					if diff := difference.Of(between(enqueuedAt, f.From, f.To), got); diff != "" {
@@ -156,7 +156,7 @@ func TestListRefusesAReversedRange(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	now := time.Now()
-	_, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{From: now, To: now.Add(-time.Second)})
+	_, _, err := projector.ReadTasks(t.Context(), pool, projector.TaskFilter{From: now, To: now.Add(-time.Second)})
 	var invalid *ledger.InvalidError
 	if !errors.As(err, &invalid) || invalid.Field != "from" {
 		t.Errorf("got %v, want an InvalidError about from", err)

@@ -18,7 +18,7 @@ const firstWalk = 100
 
 // readLine returns the tasks with f.OrderKey, the last lined up first. The projection contains no order keys: the
 // ledger's own indexes contain the places of the line.
-func (f Filter) readLine(ctx context.Context, db ledger.DB) (
+func (f TaskFilter) readLine(ctx context.Context, db ledger.DB) (
 	found []ledger.ListedTask, next ledger.Position, err error,
 ) {
 	left, limit := min(f.Walk, max(1, maxWalk/10)), f.Limit
@@ -38,7 +38,7 @@ func (f Filter) readLine(ctx context.Context, db ledger.DB) (
 }
 
 // readPlaces returns the tasks at the next places of a line, and the place that it has reached, or 0 at the end.
-func (f Filter) readPlaces(ctx context.Context, db ledger.DB, walk int) (
+func (f TaskFilter) readPlaces(ctx context.Context, db ledger.DB, walk int) (
 	page []ledger.ListedTask, place ledger.Position, err error,
 ) {
 	rows, err := db.Query(ctx, listLineSQL, append(f.args(f.tagPattern()), int64(walk), f.OrderKey)...)

@@ -30,7 +30,7 @@ func enqueueInLine(t *testing.T, db ledger.DB, id string, o ledger.EnqueueOption
 }
 
 // inLine returns the listed tasks with their order keys.
-func inLine(t *testing.T, db *pgxpool.Pool, f projector.Filter) (ids []string) {
+func inLine(t *testing.T, db *pgxpool.Pool, f projector.TaskFilter) (ids []string) {
 	t.Helper()
 	for {
 		tasks, next, err := projector.ReadTasks(t.Context(), db, f)
@@ -84,22 +84,23 @@ func TestListOfALine(t *testing.T) {
 		want = append(want, id+key)
 	}
 	for name, test := range map[string]struct {
-		filter projector.Filter
+		filter projector.TaskFilter
 		want   []string
 	}{
-		"all": {projector.Filter{OrderKey: "customer/17"}, want},
-		"other": {projector.Filter{OrderKey: "customer/18", Limit: 2},
+		"all": {projector.TaskFilter{OrderKey: "customer/17"}, want},
+		"other": {projector.TaskFilter{OrderKey: "customer/18", Limit: 2},
 			[]string{"6 customer/18", "x8 customer/18"}},
-		"none": {projector.Filter{OrderKey: "customer/1"}, nil},
-		"scheduled": {projector.Filter{OrderKey: "customer/17", State: ledger.StateScheduled},
+		"none": {projector.TaskFilter{OrderKey: "customer/1"}, nil},
+		"scheduled": {projector.TaskFilter{OrderKey: "customer/17", State: ledger.StateScheduled},
 			[]string{"due" + key}},
-		"cancelled":    {projector.Filter{OrderKey: "customer/17", State: ledger.StateCancelled}, []string{"4" + key}},
-		"kind":         {projector.Filter{OrderKey: "customer/17", Kind: "line.other"}, nil},
-		"prefix":       {projector.Filter{OrderKey: "customer/17", Prefix: "d"}, []string{"due" + key}},
-		"since":        {projector.Filter{OrderKey: "customer/17", From: time.Now().Add(time.Hour)}, nil},
-		"tag":          {projector.Filter{OrderKey: "customer/17", Tag: "vip"}, nil},
-		"another list": {projector.Filter{Prefix: "3"}, []string{"3" + key}},
-		"no line":      {projector.Filter{Prefix: "7"}, []string{"7"}},
+		"cancelled": {projector.TaskFilter{OrderKey: "customer/17", State: ledger.StateCancelled},
+			[]string{"4" + key}},
+		"kind":         {projector.TaskFilter{OrderKey: "customer/17", Kind: "line.other"}, nil},
+		"prefix":       {projector.TaskFilter{OrderKey: "customer/17", Prefix: "d"}, []string{"due" + key}},
+		"since":        {projector.TaskFilter{OrderKey: "customer/17", From: time.Now().Add(time.Hour)}, nil},
+		"tag":          {projector.TaskFilter{OrderKey: "customer/17", Tag: "vip"}, nil},
+		"another list": {projector.TaskFilter{Prefix: "3"}, []string{"3" + key}},
+		"no line":      {projector.TaskFilter{Prefix: "7"}, []string{"7"}},
 	} {
 		for _, page := range []struct{ limit, walk int }{{0, 0}, {1, 0}, {3, 2}, {2, 1}} {
 			f := test.filter
@@ -121,7 +122,7 @@ func TestListOfALine(t *testing.T) {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	for _, key := range []string{strings.Repeat("x", 256), "a\x00b", "\xff"} {
-		_, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{OrderKey: key})
+		_, _, err := projector.ReadTasks(t.Context(), pool, projector.TaskFilter{OrderKey: key})
 		if invalid := new(ledger.InvalidError); !errors.As(err, &invalid) || invalid.Field != "order_key" {
 			t.Errorf("order key %q: %v", key, err)
 		}

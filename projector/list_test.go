@@ -45,7 +45,7 @@ func TestList(t *testing.T) {
 	}
 	project(t, pool)
 
-	for _, f := range []projector.Filter{
+	for _, f := range []projector.TaskFilter{
 		{},
 		{Kind: "k1"},
 		{State: ledger.StateAvailable},
@@ -71,7 +71,7 @@ func TestList(t *testing.T) {
 		}
 		for _, limit := range []int{0, 1, 3} {
 			var have []ledger.BizID
-			for f := (projector.Filter{Kind: f.Kind, State: f.State, Partition: f.Partition, Tag: f.Tag,
+			for f := (projector.TaskFilter{Kind: f.Kind, State: f.State, Partition: f.Partition, Tag: f.Tag,
 				Limit: limit}); ; {
 				tasks, next, err := projector.ReadTasks(t.Context(), pool, f)
 				if err != nil {
@@ -103,7 +103,7 @@ func TestListGoesOnWhereItFoundNothing(t *testing.T) {
 	project(t, pool)
 	var found []ledger.ListedTask
 	calls := 0
-	for f := (projector.Filter{Kind: "rare"}); ; calls++ {
+	for f := (projector.TaskFilter{Kind: "rare"}); ; calls++ {
 		tasks, next, err := projector.ReadTasks(t.Context(), pool, f)
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestListGoesOnWhereItFoundNothing(t *testing.T) {
 func TestListRefusesBadFilters(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
-	for field, f := range map[string]projector.Filter{
+	for field, f := range map[string]projector.TaskFilter{
 		"kind":  {Kind: "a\x00b"},
 		"state": {State: "lost"},
 		"limit": {Limit: projector.MaxList + 1},
@@ -134,7 +134,7 @@ func TestListRefusesBadFilters(t *testing.T) {
 		}
 	}
 	for _, row := range ledger.Transitions() {
-		tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{State: row.To})
+		tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.TaskFilter{State: row.To})
 		if err != nil || !slices.Equal(tasks, []ledger.ListedTask{}) {
 			t.Errorf("%s: got %v, %v", row.To, tasks, err)
 		}
@@ -182,7 +182,7 @@ func TestListBesideNewEvents(t *testing.T) {
 			project(t, pool)
 		}
 	}}
-	for _, f := range []projector.Filter{{Kind: "rare"}, {Kind: "rare", Tag: "t", Walk: 1}} {
+	for _, f := range []projector.TaskFilter{{Kind: "rare"}, {Kind: "rare", Tag: "t", Walk: 1}} {
 		var got []ledger.BizID
 		for isMore := true; isMore; {
 			tasks, next, err := projector.ReadTasks(t.Context(), db, f)

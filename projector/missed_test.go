@@ -38,7 +38,8 @@ func TestMissedEventsAreProjectedLate(t *testing.T) {
 			ledgertest.ExecAsOwner(t, pool, spoiled)
 			defer start(t, projector.Config{DB: pool})()
 			await(t, "every task projected as succeeded", func() bool {
-				tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{State: ledger.StateSucceeded})
+				tasks, _, err := projector.ReadTasks(t.Context(), pool,
+					projector.TaskFilter{State: ledger.StateSucceeded})
 				return err == nil && len(tasks) == 6
 			})
 			// No event awaits its audit any more, so the projector applies nothing after the check.

@@ -58,7 +58,7 @@ func check(tb testing.TB, pool *pgxpool.Pool) {
 	if report.Events != events {
 		tb.Errorf("%d events were verified of %d", report.Events, events)
 	}
-	listed, _, err := projector.ReadTasks(tb.Context(), pool, projector.Filter{Limit: projector.MaxList})
+	listed, _, err := projector.ReadTasks(tb.Context(), pool, projector.TaskFilter{Limit: projector.MaxList})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestRowThatDoesNotFitIsFoldedAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		project(t, pool)
-		tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{})
+		tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.TaskFilter{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,10 +67,10 @@ func TestEveryQueryMode(t *testing.T) {
 			project(t, pool)
 			check(t, pool)
 			if _, _, err := projector.ReadTasks(t.Context(), pool,
-				projector.Filter{Kind: "a", State: ledger.StateDead, StartAfter: 99}); err != nil {
+				projector.TaskFilter{Kind: "a", State: ledger.StateDead, StartAfter: 99}); err != nil {
 				t.Error(err)
 			}
-			tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{Kind: "a"})
+			tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.TaskFilter{Kind: "a"})
 			if err != nil || len(tasks) == 0 {
 				t.Fatalf("%d tasks, %v", len(tasks), err)
 			}

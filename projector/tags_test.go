@@ -26,7 +26,7 @@ func insertTagged(tb testing.TB, pool *pgxpool.Pool, id, meta string) {
 }
 
 // listed returns the tasks of a filter, read in pages of two.
-func listed(tb testing.TB, pool *pgxpool.Pool, f projector.Filter) (ids []ledger.BizID) {
+func listed(tb testing.TB, pool *pgxpool.Pool, f projector.TaskFilter) (ids []ledger.BizID) {
 	tb.Helper()
 	for f.Limit = 2; ; {
 		tasks, next, err := projector.ReadTasks(tb.Context(), pool, f)
@@ -78,23 +78,23 @@ func TestListByTag(t *testing.T) {
 	wantTags := func() {
 		t.Helper()
 		for _, test := range []struct {
-			filter projector.Filter
+			filter projector.TaskFilter
 			want   []ledger.BizID
 		}{
-			{filter: projector.Filter{Tag: "vip"}, want: []ledger.BizID{"z", "d", "c"}},
-			{filter: projector.Filter{Tag: "vip", Kind: "a"}, want: []ledger.BizID{"d", "c"}},
-			{filter: projector.Filter{Tag: "vip", State: ledger.StateDead}, want: []ledger.BizID{"d"}},
-			{filter: projector.Filter{Tag: "vip", State: ledger.StateRunning}, want: nil},
-			{filter: projector.Filter{Tag: "vip", Prefix: "c"}, want: []ledger.BizID{"c"}},
-			{filter: projector.Filter{Tag: "vip", Actor: "other"}, want: nil},
-			{filter: projector.Filter{Tag: "vip", Walk: 1}, want: []ledger.BizID{"z", "d", "c"}},
-			{filter: projector.Filter{Tag: "eu"}, want: []ledger.BizID{"c"}},
-			{filter: projector.Filter{Tag: "eu]"}, want: []ledger.BizID{"e"}},
-			{filter: projector.Filter{Tag: `a"b\`}, want: []ledger.BizID{"e"}},
-			{filter: projector.Filter{Tag: "\uFFFD"}, want: []ledger.BizID{"i", "e"}},
-			{filter: projector.Filter{Tag: "vi"}, want: nil},
-			{filter: projector.Filter{Tag: fmt.Sprint("n", projector.MaxTags-1)}, want: []ledger.BizID{"h"}},
-			{filter: projector.Filter{Tag: fmt.Sprint("n", projector.MaxTags)}, want: nil},
+			{filter: projector.TaskFilter{Tag: "vip"}, want: []ledger.BizID{"z", "d", "c"}},
+			{filter: projector.TaskFilter{Tag: "vip", Kind: "a"}, want: []ledger.BizID{"d", "c"}},
+			{filter: projector.TaskFilter{Tag: "vip", State: ledger.StateDead}, want: []ledger.BizID{"d"}},
+			{filter: projector.TaskFilter{Tag: "vip", State: ledger.StateRunning}, want: nil},
+			{filter: projector.TaskFilter{Tag: "vip", Prefix: "c"}, want: []ledger.BizID{"c"}},
+			{filter: projector.TaskFilter{Tag: "vip", Actor: "other"}, want: nil},
+			{filter: projector.TaskFilter{Tag: "vip", Walk: 1}, want: []ledger.BizID{"z", "d", "c"}},
+			{filter: projector.TaskFilter{Tag: "eu"}, want: []ledger.BizID{"c"}},
+			{filter: projector.TaskFilter{Tag: "eu]"}, want: []ledger.BizID{"e"}},
+			{filter: projector.TaskFilter{Tag: `a"b\`}, want: []ledger.BizID{"e"}},
+			{filter: projector.TaskFilter{Tag: "\uFFFD"}, want: []ledger.BizID{"i", "e"}},
+			{filter: projector.TaskFilter{Tag: "vi"}, want: nil},
+			{filter: projector.TaskFilter{Tag: fmt.Sprint("n", projector.MaxTags-1)}, want: []ledger.BizID{"h"}},
+			{filter: projector.TaskFilter{Tag: fmt.Sprint("n", projector.MaxTags)}, want: nil},
 		} {
 			if diff := difference.Of(test.want, listed(t, pool, test.filter)); diff != "" {
 				t.Errorf("%+v (-want +have):\n%s", test.filter, diff)
@@ -117,7 +117,7 @@ func TestListByTag(t *testing.T) {
 	wantTags()
 	check(t, pool)
 	for _, tag := range []string{"a\x00", "\xff", strings.Repeat("x", projector.MaxTag+1)} {
-		_, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{Tag: tag})
+		_, _, err := projector.ReadTasks(t.Context(), pool, projector.TaskFilter{Tag: tag})
 		var invalid *ledger.InvalidError
 		if !errors.As(err, &invalid) || invalid.Field != "tag" {
 			t.Errorf("%.10q: got %v, want an InvalidError about tag", tag, err)
@@ -161,7 +161,7 @@ func TestTagsOfEarlierTasks(t *testing.T) {
 				if have := isWhole(t, pool); have != whole {
 					t.Errorf("the table has all tags: %t, want %t", have, whole)
 				}
-				if diff := difference.Of(want, listed(t, pool, projector.Filter{Tag: "vip"})); diff != "" {
+				if diff := difference.Of(want, listed(t, pool, projector.TaskFilter{Tag: "vip"})); diff != "" {
 					t.Errorf("-want +have:\n%s", diff)
 				}
 				check(t, pool)

@@ -135,7 +135,7 @@ func renderKinds(w io.Writer, kinds []listedKind) {
 
 // noteUnknownKind writes a note if a kind has neither a task nor a live worker: its name may be a mistake.
 func (a *app) noteUnknownKind(ctx context.Context, db ledger.DB, kind ledger.Kind) error {
-	tasks, _, err1 := projector.ReadTasks(ctx, db, projector.Filter{Kind: kind, Limit: 1})
+	tasks, _, err1 := projector.ReadTasks(ctx, db, projector.TaskFilter{Kind: kind, Limit: 1})
 	live, err2 := workers.ReadLiveCounts(ctx, db)
 	if err := errors.Join(err1, err2); err != nil {
 		return err

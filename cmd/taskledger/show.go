@@ -223,9 +223,9 @@ func showHelpOf(cmd *cobra.Command, s showObject) {
 }
 
 // filter returns the filter for a list of tasks.
-func (f showFlags) filter(after ledger.Position) projector.Filter {
+func (f showFlags) filter(after ledger.Position) projector.TaskFilter {
 	now := time.Now()
-	return projector.Filter{
+	return projector.TaskFilter{
 		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Limit: f.limit, StartAfter: after,
 		Prefix: f.prefix, Actor: f.actor, Tag: f.tag, Partition: f.partition, OrderKey: f.orderKey,
 		Error: f.err, From: f.since.at(now), To: f.until.at(now),

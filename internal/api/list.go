@@ -28,7 +28,7 @@ var historySQL string
 // listTasks answers with a page of the projection, the last enqueued first.
 func (h *Handler) listTasks(w http.ResponseWriter, r *http.Request, c *caller) error {
 	q := parseQuery(r, "kind", "state", "tag", "partition", "order_key", "after", "limit")
-	f := projector.Filter{Kind: ledger.Kind(q.values.Get("kind")), State: ledger.State(q.values.Get("state")),
+	f := projector.TaskFilter{Kind: ledger.Kind(q.values.Get("kind")), State: ledger.State(q.values.Get("state")),
 		Tag: q.values.Get("tag"), Partition: q.values.Get("partition"), OrderKey: q.values.Get("order_key"),
 		Limit: q.limit(), StartAfter: ledger.Position(q.number("after", 0, 1, 1<<62))}
 	if len(q.values["kind"]) > 1 {

@@ -61,7 +61,7 @@ func TestMinutesBecomeHours(t *testing.T) {
 			t.Errorf("verify %s: %+v, %v", when, r, err)
 		}
 		from := old.Add(45 * time.Minute)
-		found, _, err := projector.ReadTasks(t.Context(), f.DB, projector.Filter{
+		found, _, err := projector.ReadTasks(t.Context(), f.DB, projector.TaskFilter{
 			Kind: kind, From: from, To: from.Add(10 * time.Minute), Limit: 10,
 		})
 		if err != nil || len(found) != 1 || found[0].BizID != "old-50" {

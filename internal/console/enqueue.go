@@ -47,7 +47,8 @@ func (h *Handler) showEnqueue(ctx context.Context, r *http.Request, v *view) err
 		return &failure{status: http.StatusForbidden, title: "The caller is limited to other kinds."}
 	}
 	if key.BizID == "" {
-		last, _, err := projector.ReadTasks(ctx, h.config.DB, projector.Filter{Kind: key.Kind, Limit: 1, Walk: walk})
+		last, _, err := projector.ReadTasks(ctx, h.config.DB,
+			projector.TaskFilter{Kind: key.Kind, Limit: 1, Walk: walk})
 		if err != nil || len(last) == 0 {
 			return err
 		}

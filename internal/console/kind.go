@@ -223,7 +223,7 @@ func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error 
 	if d.Tasks.Dead() == 0 {
 		return nil
 	}
-	f := projector.Filter{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures}
+	f := projector.TaskFilter{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures}
 	if d.Tasks.Dead() > maxSorted { // no index has them by time
 		d.LastDead, _, err = projection.FindTasks(ctx, h.config.DB,
 			projection.Search{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures})

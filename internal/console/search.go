@@ -120,9 +120,10 @@ func (s search) isOnlyKey() bool {
 }
 
 // filter returns the search as a filter of the tasks that were enqueued before a position.
-func (s search) filter(at time.Time, after ledger.Position) (projector.Filter, error) {
-	f := projector.Filter{Kind: s.Kind, State: s.State, Prefix: s.Prefix, Tag: s.Tag, Error: s.Error, Actor: s.Actor,
-		Worker: s.Worker, Partition: s.Partition, OrderKey: s.Line, StartAfter: after, Limit: pageTasks, Walk: walk}
+func (s search) filter(at time.Time, after ledger.Position) (projector.TaskFilter, error) {
+	f := projector.TaskFilter{Kind: s.Kind, State: s.State, Prefix: s.Prefix, Tag: s.Tag, Error: s.Error,
+		Actor: s.Actor, Worker: s.Worker, Partition: s.Partition, OrderKey: s.Line,
+		StartAfter: after, Limit: pageTasks, Walk: walk}
 	if s.Tag != "" {
 		f.Walk = walkTagged
 	}
