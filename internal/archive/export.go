@@ -359,6 +359,9 @@ func WriteTiles(ctx context.Context, db ledger.DB, s Store) (*seal.Checkpoint, e
 	return writeTilesAfter(ctx, db, s, before)
 }
 
+// anotherArchive is the cure of a ledger that has gone another way than its archive.
+const anotherArchive = "if the database was restored from before, or is a copy, keep this archive and use another place"
+
 // writeTilesAfter is WriteTiles for an archive that contains the tiles of a checkpoint.
 func writeTilesAfter(ctx context.Context, db ledger.DB, s Store, before seal.Checkpoint) (*seal.Checkpoint, error) {
 	c, err := seal.Newest(ctx, db)
@@ -366,12 +369,13 @@ func writeTilesAfter(ctx context.Context, db ledger.DB, s Store, before seal.Che
 		return nil, err
 	}
 	if before.Size > c.Size {
-		return nil, fmt.Errorf("%w: the archive contains the tree of %d leaves, the ledger has %d",
-			seal.ErrInconsistent, before.Size, c.Size)
+		return nil, fmt.Errorf("%w: the archive contains the tree of %d leaves, the ledger has %d; %s",
+			seal.ErrInconsistent, before.Size, c.Size, anotherArchive)
 	}
 	if before.Size > 0 {
 		if err := seal.CheckPrefix(ctx, db, seal.Archive{Objects: s}, before); err != nil {
-			return nil, fmt.Errorf("%w: the archive contains another tree: %w", seal.ErrInconsistent, err)
+			return nil, fmt.Errorf("%w: the archive contains another tree: %w; %s", seal.ErrInconsistent, err,
+				anotherArchive)
 		}
 	}
 	type tile struct {

@@ -37,11 +37,12 @@ func key(id string) ledger.Key { return ledger.Key{Kind: kind, BizID: ledger.Biz
 type fixture struct {
 	*servicetest.Bundle
 	archive string
+	owner   *pgxpool.Pool // nil: that of the shared server
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return &fixture{servicetest.NewDatabase(t), filepath.Join(t.TempDir(), "archive")}
+	return &fixture{Bundle: servicetest.NewDatabase(t), archive: filepath.Join(t.TempDir(), "archive")}
 }
 
 // enqueue enqueues tasks whose args, meta and actor contain the secret.
@@ -75,8 +76,8 @@ func (f *fixture) finish(ids ...string) {
 func (f *fixture) project() {
 	f.T.Helper()
 	f.Project()
-	ledgertest.ExecAsOwner(f.T, f.DB, `
-		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
+	f.text(`update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'
+		returning ''`)
 }
 
 func (f *fixture) seal() seal.Checkpoint {
@@ -132,7 +133,10 @@ func (f *fixture) leaks() string {
 // text returns the rows of a query, one a line.
 func (f *fixture) text(sql string, args ...any) string {
 	f.T.Helper()
-	rows, err := ledgertest.As(f.T, f.DB, ledgertest.Owner).Query(f.Context(), sql, args...)
+	if f.owner == nil {
+		f.owner = ledgertest.As(f.T, f.DB, ledgertest.Owner)
+	}
+	rows, err := f.owner.Query(f.Context(), sql, args...)
 	if err != nil {
 		f.T.Fatal(err)
 	}
