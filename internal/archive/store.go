@@ -88,7 +88,7 @@ func (d Directory) write(name string, data []byte, publish func(from, to string)
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	if err := publish(f.Name(), to); err != nil {
-		return err
+		return errors.Join(err, os.RemoveAll(f.Name()))
 	}
 	return syncFolder(folder)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/internal/smalldisk"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -442,6 +444,51 @@ func TestKilledErasureOfOverlappingVolumes(t *testing.T) {
 	f.erase(erasure.Options{Prefix: &ledger.Key{Kind: kind, BizID: "arch"}})
 	if filesLeak(t, f.archive) {
 		t.Error("a file contains the text")
+	}
+	servicetest.Try(archive.Verify(t.Context(), place, nil))(t)
+}
+
+// While the archive's disk is full, an erasure fails, wherever the space ends: the archive stays valid, and reads leave
+// the texts out. With space, the next run of the archive finishes it, or another call.
+func TestErasureOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	const disk, page = 1 << 20, 4096
+	f := newFixture(t)
+	f.archive = smalldisk.Mount(t, disk)
+	f.finish("archived", "other")
+	f.seal()
+	f.store()
+	place := archive.Directory(f.archive)
+	filler := servicetest.Try(os.Create(filepath.Join(f.archive, "filler")))(t)
+	n, err := filler.Write(make([]byte, 2*disk))
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	o := erasure.Options{Keys: keys[:1], Reason: "request 17", Open: open}
+	_, err = erasure.Erase(t.Context(), f.As("archiver"), o)
+	files := archiver.In(f.As("archiver"), place, f.archive)
+	failed := make(map[int]bool) // by the number of files
+	for ; err != nil; err = files.CatchUp(t.Context()) {
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		servicetest.Try(archive.Verify(t.Context(), place, nil))(t)
+		events := servicetest.Try(archive.Source{Open: open}.Events(t.Context(), f.archived("archived")))(t)
+		if len(events) != 6 || strings.Contains(string(events[0].Data), secret) {
+			t.Errorf("%v", events)
+		}
+		failed[len(servicetest.Try(place.List(t.Context(), ""))(t))] = true
+		n -= page
+		if err := filler.Truncate(int64(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.erase(o)
+	if len(failed) < 3 {
+		t.Errorf("it has failed with %v files", failed)
+	}
+	if found := leakingTasks(t, f.archive); found != "other" {
+		t.Errorf("the archive contains the texts of %s", found)
 	}
 	servicetest.Try(archive.Verify(t.Context(), place, nil))(t)
 }
