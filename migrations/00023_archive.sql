@@ -493,7 +493,11 @@ begin
      where l.locktype = 'virtualxid' and l.granted and a.pid <> pg_backend_pid()
        and a.datid = (select d.oid from pg_database d where d.datname = current_database())))
   returning r.id into run;
-  delete from taskledger.archive_run r where r.id < run - 1000;
+  -- archived_before must not go back, and archive_places must name each place.
+  delete from taskledger.archive_run r
+   where r.id < run - 1000 and r.cutoff < (select max(l.cutoff) from taskledger.archive_run l)
+     and (r.place is null or exists (
+       select from taskledger.archive_run n where n.id > r.id and n.place = r.place));
 end
 $$;
 -- +goose StatementEnd
@@ -658,7 +662,7 @@ comment on function taskledger_internal.end_archive(integer, text[], bigint, big
   'the feed hold, one of these readers, and the earliest end of the tasks.';
 
 -- Runs of the same kinds replace each other. A run that was killed or has failed has no end; nor has a later run of the
--- same kinds that is still going on. Index: none; the table contains the last 1,000 runs. archive_batch: the last row.
+-- same kinds that is still going on. Index: none; the table contains about 1,000 runs. archive_batch: the last row.
 -- +goose StatementBegin
 create function taskledger_internal.archive_state(out ended_at timestamptz, out cutoff timestamptz, out tasks bigint,
                                                   out held bigint, out held_by text, out held_since timestamptz,
@@ -911,7 +915,7 @@ comment on function taskledger_internal.remove_tasks(integer, text[], text[], in
   'Removes tasks for a run of the archive: those of some keys whose last versions are as given. Records it with an '
   'actor and a reason. Returns how many tasks and events it has removed.';
 
--- Index: none; the table contains the last 1,000 runs.
+-- Index: none; the table contains about 1,000 runs.
 -- +goose StatementBegin
 create function taskledger_internal.archived_before() returns timestamptz
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -124,7 +124,7 @@ comment on table taskledger.event is
   'and actor.';
 
 -- Statistics contain durations from data. Up to the minute of the last erased event they stay, like the statistics of
--- archived tasks. Indexes: none on archive_run, which contains the last 1,000 runs; erasure_last_at.
+-- archived tasks. Indexes: none on archive_run, which contains about 1,000 runs; erasure_last_at.
 -- +goose StatementBegin
 create or replace function taskledger_internal.archived_before() returns timestamptz
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -1822,7 +1822,11 @@ begin
      where l.locktype = 'virtualxid' and l.granted and a.pid <> pg_backend_pid()
        and a.datid = (select d.oid from pg_database d where d.datname = current_database())))
   returning r.id into run;
-  delete from taskledger.archive_run r where r.id < run - 1000;
+  -- archived_before must not go back, and archive_places must name each place.
+  delete from taskledger.archive_run r
+   where r.id < run - 1000 and r.cutoff < (select max(l.cutoff) from taskledger.archive_run l)
+     and (r.place is null or exists (
+       select from taskledger.archive_run n where n.id > r.id and n.place = r.place));
 end
 $$;
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
 // The state of the archive contains what a reader holds until a run has removed it, and runs that have not ended.
@@ -49,6 +50,33 @@ func TestState(t *testing.T) {
 		s.RemovedAt.IsZero() || s.EndedAt.IsZero() {
 		t.Errorf("after the removal: %+v", s)
 	}
+}
+
+// Old runs are forgotten, but for the latest cutoff, before which minutes may be merged, and each place of files. An
+// erasure looks in the place of a killed run.
+func TestOldRunsAreForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	owner := ledgertest.As(t, f.DB, ledgertest.Owner)
+	begin := func(olderThan, place string) {
+		t.Helper()
+		_, err := owner.Exec(t.Context(), `
+			select taskledger_internal.begin_archive($1::interval, nullif($2, ''))
+			  from generate_series(1, case $2 when 'b' then 1100 else 1 end)`, olderThan, place)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin("1 day", "a")
+	begin("0", "")
+	begin("2 days", "")
+	before := f.text(`select taskledger_internal.archived_before()::text`)
+	begin("1 day", "b")
+	f.want("before", f.text(`select taskledger_internal.archived_before()::text`), before)
+	f.want("places", f.text(`
+		select string_agg(p.place, ' ' order by p.place) from taskledger_internal.archive_places() p`), "a b")
+	f.want("runs", f.text(`select string_agg(r.id::text, ' ' order by r.id) from taskledger.archive_run r
+		where r.id < 105`), "1 2 103 104")
 }
 
 // brokenFiles stores nothing.
