@@ -113,9 +113,9 @@ func (o *office) readHinted(ctx context.Context, conn *pgx.Conn, positions []led
 		}
 	}
 	for try := 0; try < 2 && !isEmpty; try++ {
-		o.mu.Lock()
-		applied, seen := o.machine.Applied(), o.seen
-		o.mu.Unlock()
+		var applied int64
+		var seen string
+		o.locked(func() { applied, seen = o.machine.Applied(), o.seen })
 		if seen == "" {
 			return nil
 		}
@@ -123,12 +123,12 @@ func (o *office) readHinted(ctx context.Context, conn *pgx.Conn, positions []led
 		if err != nil {
 			return err
 		}
-		o.mu.Lock()
-		isTaken := o.seen != "" && o.machine.Hint(applied, tasks)
-		if isTaken {
-			o.match()
-		}
-		o.mu.Unlock()
+		var isTaken bool
+		o.locked(func() {
+			if isTaken = o.seen != "" && o.machine.Hint(applied, tasks); isTaken {
+				o.match()
+			}
+		})
 		if isTaken {
 			return nil
 		}

@@ -195,10 +195,10 @@ func (o *office) follow(ctx context.Context) error {
 			renewAt = time.Now().Add(renewEvery)
 		}
 		if !isOpen {
-			o.mu.Lock()
-			ticket, opened = o.machine.Open(), time.Now()
-			isReady = o.isActive || len(o.machine.Unanswered()) == 0 || time.Now().After(o.barrier)
-			o.mu.Unlock()
+			o.locked(func() {
+				ticket, opened = o.machine.Open(), time.Now()
+				isReady = o.isActive || len(o.machine.Unanswered()) == 0 || time.Now().After(o.barrier)
+			})
 		}
 		var latest time.Time
 		if !o.isActive { // only this goroutine changes it
@@ -225,21 +225,28 @@ func (o *office) follow(ctx context.Context) error {
 		}
 		seen := page.Place().Seen
 		page.Release()
-		o.mu.Lock()
-		if isOpen {
-			o.seen = ""
-			o.machine.Apply(0, events)
-		} else {
-			o.seen, o.viewed = seen.Snapshot, opened
-			o.machine.Apply(ticket, events)
-			if isReady && !o.isActive {
-				o.isActive = true
-				o.machine.Activate(seen.Top)
+		o.locked(func() {
+			if isOpen {
+				o.seen = ""
+				o.machine.Apply(0, events)
+			} else {
+				o.seen, o.viewed = seen.Snapshot, opened
+				o.machine.Apply(ticket, events)
+				if isReady && !o.isActive {
+					o.isActive = true
+					o.machine.Activate(seen.Top)
+				}
 			}
-		}
-		o.match()
-		o.mu.Unlock()
+			o.match()
+		})
 	}
+}
+
+// locked calls f while o.mu is held. A panic of f releases it: the other goroutines must be able to end.
+func (o *office) locked(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f()
 }
 
 // renew renews the lease. It waits for the answer even if ctx ends: a statement that the server executes later would
@@ -284,16 +291,12 @@ type member struct{ digest, session string }
 // joinAll joins the sessions of all live workers. It reports false if all of them are silent.
 func (o *office) joinAll(all []lease.Session, c lease.Conditions) (hasReports bool) {
 	peers := o.newPeers(all)
-	o.mu.Lock()
-	maps.Copy(o.peers, peers)
-	o.mu.Unlock()
+	o.locked(func() { maps.Copy(o.peers, peers) })
 	alive := make(map[string]bool, len(all))
 	sessions := make(map[string]bool, len(all))
 	for _, s := range all {
 		alive[s.Worker] = true
-		o.mu.Lock() // not for all: a lease may have many kinds
-		o.join(s)
-		o.mu.Unlock()
+		o.locked(func() { o.join(s) }) // not for all: a lease may have many kinds
 		sessions[o.members[s.Worker].session] = true
 	}
 	o.mu.Lock()
@@ -493,18 +496,18 @@ func (o *office) publish(m outgoing) {
 // probe asks workers to confirm the offers that they have received, until ctx is done.
 func (o *office) probe(ctx context.Context) error {
 	for {
-		o.mu.Lock()
 		pause := urgeEvery
-		if o.isActive {
-			pause = probeEvery
-		}
-		o.mu.Unlock()
+		o.locked(func() {
+			if o.isActive {
+				pause = probeEvery
+			}
+		})
 		if err := loop.Sleep(ctx, pause); err != nil {
 			return err
 		}
-		o.mu.Lock()
-		o.machine.Probe()
-		o.match()
-		o.mu.Unlock()
+		o.locked(func() {
+			o.machine.Probe()
+			o.match()
+		})
 	}
 }

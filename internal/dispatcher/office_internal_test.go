@@ -3,12 +3,14 @@ package dispatcher
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/internal/dispatch"
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/local"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -85,6 +88,40 @@ func TestAnInvalidKeyEndsTheSession(t *testing.T) {
 	o.joinAll([]lease.Session{rogue}, lease.Conditions{})
 	if n := len(o.machine.Workers()); n != 0 {
 		t.Errorf("%d sessions with an invalid key", n)
+	}
+}
+
+// A panic of the state machine is an error of the dispatcher, and leaves nothing locked: its other goroutines end too.
+func TestPanicOfTheMachine(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]func(o *office, ctx context.Context) error{
+		"probe":   (*office).probe,
+		"reads":   (*office).readTasks,
+		"permits": (*office).tidyPermits,
+		"hints": func(o *office, ctx context.Context) error {
+			return o.readHinted(ctx, nil, []ledger.Position{1})
+		},
+		"sessions": func(o *office, _ context.Context) error {
+			o.joinAll([]lease.Session{{Worker: "w"}}, lease.Conditions{})
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				o := newOffice(Config{Logger: slog.New(slog.DiscardHandler)}, nil, dispatch.Identity{},
+					lease.DispatcherClaim{}, lease.DispatcherTerm{}, lease.Run{}, time.Now())
+				defer o.limited.Close()
+				o.machine, o.hasLimits = nil, true
+				err := loop.Together(t.Context(), func(ctx context.Context) error { return f(o, ctx) })
+				if !errors.As(err, new(*loop.PanicError)) {
+					t.Errorf("returned %v", err)
+				}
+				if !o.mu.TryLock() {
+					t.Error("o.mu stays locked")
+				}
+			})
+		})
 	}
 }
 

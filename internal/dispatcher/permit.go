@@ -77,25 +77,24 @@ func limitsOf(limits []lease.StartLimit) []dispatch.Limit {
 
 // readPermits reads the permits and tokens in use that the state machine wants.
 func (o *office) readPermits(ctx context.Context) error {
-	o.mu.Lock()
-	names := o.machine.PermitReads()
-	o.mu.Unlock()
+	var names []string
+	o.locked(func() { names = o.machine.PermitReads() })
 	if len(names) == 0 {
 		return nil
 	}
 	began := time.Now()
 	inUse, at, err := o.inUse(ctx, names)
-	o.mu.Lock()
-	o.permitsTook = time.Since(began)
-	if err == nil {
-		o.clock = clock{at: at, seen: time.Now()}
-		o.machine.Tick(at)
-	}
-	for _, name := range names {
-		o.machine.TakePermits(name, inUse[name], err != nil)
-	}
-	o.match()
-	o.mu.Unlock()
+	o.locked(func() {
+		o.permitsTook = time.Since(began)
+		if err == nil {
+			o.clock = clock{at: at, seen: time.Now()}
+			o.machine.Tick(at)
+		}
+		for _, name := range names {
+			o.machine.TakePermits(name, inUse[name], err != nil)
+		}
+		o.match()
+	})
 	if err != nil {
 		return o.retry(ctx, err)
 	}
@@ -138,14 +137,14 @@ func (o *office) tidyPermits(ctx context.Context) error {
 		if err := loop.Sleep(ctx, max(tidyEvery, rest*took)); err != nil {
 			return err
 		}
-		o.mu.Lock()
-		isDue := o.hasLimits
-		if isDue && time.Since(read) >= max(rereadEvery, rest*o.permitsTook) {
-			read = time.Now()
-			o.machine.RereadPermits()
-			o.match()
-		}
-		o.mu.Unlock()
+		var isDue bool
+		o.locked(func() {
+			if isDue = o.hasLimits; isDue && time.Since(read) >= max(rereadEvery, rest*o.permitsTook) {
+				read = time.Now()
+				o.machine.RereadPermits()
+				o.match()
+			}
+		})
 		began := time.Now()
 		if isDue {
 			o.tidy(ctx, permitsRemoveSQL)

@@ -87,28 +87,31 @@ func (o *office) readTasks(ctx context.Context) error {
 	if err := o.readPermits(ctx); err != nil {
 		return err
 	}
-	o.mu.Lock()
-	searches, reads, unverified := o.machine.Searches(), o.machine.Reads(), o.machine.Unverified()
-	o.mu.Unlock()
+	var searches []dispatch.Search
+	var reads []dispatch.Read
+	var unverified []ledger.Key
+	o.locked(func() {
+		searches, reads, unverified = o.machine.Searches(), o.machine.Reads(), o.machine.Unverified()
+	})
 	if len(searches)+len(reads) > 0 {
 		found, answers, err := o.readOn(ctx, searches, reads)
-		o.mu.Lock()
-		for i, s := range searches {
-			if err != nil {
-				o.machine.TakeSearch(s, dispatch.Found{}, true)
-			} else {
-				o.machine.TakeSearch(s, found[i], false)
+		o.locked(func() {
+			for i, s := range searches {
+				if err != nil {
+					o.machine.TakeSearch(s, dispatch.Found{}, true)
+				} else {
+					o.machine.TakeSearch(s, found[i], false)
+				}
 			}
-		}
-		for i, r := range reads {
-			if err != nil {
-				o.machine.TakeRead(r, nil, 0, false)
-			} else {
-				o.machine.TakeRead(r, answers[i].tasks, answers[i].through, answers[i].isEnd)
+			for i, r := range reads {
+				if err != nil {
+					o.machine.TakeRead(r, nil, 0, false)
+				} else {
+					o.machine.TakeRead(r, answers[i].tasks, answers[i].through, answers[i].isEnd)
+				}
 			}
-		}
-		o.match()
-		o.mu.Unlock()
+			o.match()
+		})
 		if err != nil {
 			return o.retry(ctx, err)
 		}
@@ -122,19 +125,19 @@ func (o *office) readTasks(ctx context.Context) error {
 		for i := range heads {
 			byKey[heads[i].Key] = &heads[i]
 		}
-		o.mu.Lock()
-		for _, k := range unverified {
-			switch h := byKey[k]; {
-			case h == nil:
-				o.machine.Verify(k, 0, nil)
-			case h.isUnfinished:
-				o.machine.Verify(k, h.Version, &h.Task)
-			default:
-				o.machine.Verify(k, h.Version, nil)
+		o.locked(func() {
+			for _, k := range unverified {
+				switch h := byKey[k]; {
+				case h == nil:
+					o.machine.Verify(k, 0, nil)
+				case h.isUnfinished:
+					o.machine.Verify(k, h.Version, &h.Task)
+				default:
+					o.machine.Verify(k, h.Version, nil)
+				}
 			}
-		}
-		o.match() // for further ones
-		o.mu.Unlock()
+			o.match() // for further ones
+		})
 	}
 	return nil
 }
