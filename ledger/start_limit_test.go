@@ -162,6 +162,53 @@ func TestConcurrencyLimitChanges(t *testing.T) {
 	}
 }
 
+// A limit is removed at any moment while it is set: before the removal, it is locked as by another change.
+func TestSetALimitThatIsBeingRemoved(t *testing.T) {
+	t.Parallel()
+	db := gate(t, 1, 2)
+	owner := ledgertest.As(t, db, ledgertest.Owner)
+	for _, isLocked := range []bool{false, true} {
+		removal, err := owner.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		remove := func() {
+			if ok, err := ledger.RemoveStartLimit(t.Context(), removal, string(gated)); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+		if isLocked {
+			_, err := removal.Exec(t.Context(), "select from taskledger.start_limit for no key update")
+			if err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			remove()
+		}
+		conn, err := db.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+		pid := ledgertest.BackendPID(t, conn)
+		limit := ledger.StartLimit{Name: string(gated), Kinds: map[ledger.Kind]int{gated: 1}, MaxRunning: new(1)}
+		set := make(chan error, 1)
+		go func() { set <- ledger.SetStartLimit(t.Context(), conn, limit, "") }()
+		ledgertest.AwaitBlocked(t, db, pid)
+		if isLocked {
+			remove()
+		}
+		if err := removal.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-set; err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustAppend(t, db, 0, 1, ledger.EventStarted)
+	mustBeFull(t, db, 1, 1)
+}
+
 // Old rows of slots are removed, and the limit holds.
 func TestRemoveOldPermits(t *testing.T) {
 	t.Parallel()

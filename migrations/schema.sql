@@ -7015,10 +7015,11 @@ declare
   held text[];
 begin
   update taskledger.start_limit_change c set n = change;
-  insert into taskledger.start_limit (name, max_running, actor)
+  -- Locks the limit, even if it is removed at this moment.
+  insert into taskledger.start_limit as l (name, max_running, actor)
   values (set_start_limit.name, 0, set_start_limit.actor)
-      on conflict do nothing;
-  select * into before from taskledger.start_limit l where l.name = set_start_limit.name for update;
+      on conflict (name) do update set updated_at = clock_timestamp()
+  returning l.* into before;
   begins_ring := set_start_limit.rate is not null
                  and (before.burst, before.per) is distinct from (set_start_limit.burst, set_start_limit.per);
   update taskledger.start_limit l
