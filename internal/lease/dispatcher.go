@@ -112,7 +112,7 @@ func ReadRun(ctx context.Context, db ledger.DB) (r Run, err error) {
 
 // RefuseDispatcher records why no dispatcher begins, and whether a copy of the database has answered.
 func RefuseDispatcher(ctx context.Context, db ledger.DB, note string, hasAnswered bool) error {
-	_, err := db.Exec(ctx, dispatcherRefuseSQL, note, strconv.FormatBool(hasAnswered))
+	_, err := db.Exec(ctx, dispatcherRefuseSQL, storable(note), strconv.FormatBool(hasAnswered))
 	return pgerr.Explain("record that no dispatcher begins", err)
 }
 

@@ -297,3 +297,49 @@ func TestNotesInTurnKeepTheTime(t *testing.T) {
 		t.Errorf("a later note holds since %s", at)
 	}
 }
+
+// The text of any error can be a note: one with bytes that are not UTF-8, such as of another process, or of a panic.
+func TestNotesOfHostileErrors(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, "relay")
+	hostile := "a\xffb\x00c " + strings.Repeat("stack ", 10_000)
+	note := func() (text string) {
+		t.Helper()
+		err := db.QueryRow(t.Context(), "select l.note from taskledger_internal.relay_lease l").Scan(&text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(text, "a\uFFFDb\uFFFDc ") || len(text) > 10_000 {
+			t.Errorf("%d bytes: %.20q", len(text), text)
+		}
+		return text
+	}
+	claim := lease.RelayClaim{Holder: "a", For: time.Hour, Note: &lease.Note{Text: hostile}}
+	if term, err := lease.TakeRelay(t.Context(), db, claim); err != nil || term == 0 {
+		t.Fatal(term, err)
+	}
+	taken := note()
+	if err := lease.YieldRelay(t.Context(), db, "a", hostile, true); err != nil {
+		t.Fatal(err)
+	}
+	if yielded := note(); yielded != taken {
+		t.Errorf("%d bytes after yielding, before that %d", len(yielded), len(taken))
+	}
+	run, err := lease.ReadRun(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := lease.DispatcherClaim{Holder: "d", Run: run.Name}
+	if _, ok, err := lease.TakeDispatcher(t.Context(), db, d); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := lease.YieldDispatcher(t.Context(), db, "d"); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.RefuseDispatcher(t.Context(), db, hostile, true); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := lease.LookAtDispatcher(t.Context(), db); err != nil || s.Note != taken {
+		t.Errorf("the dispatcher's note has %d bytes: %v", len(s.Note), err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -31,6 +32,9 @@ type Note struct {
 	Text  string
 	Cause string // a word for programs, or ""
 }
+
+// storable returns a note as a lease can store it. An error may contain any bytes, and the stack of a panic.
+func storable(note string) string { return printable.Storable(note, 4<<10) }
 
 // RelayClaim is a claim of the relay's lease.
 type RelayClaim struct {
@@ -57,7 +61,7 @@ func TakeRelay(ctx context.Context, db ledger.DB, c RelayClaim) (term int64, err
 	var text *string
 	cause := ""
 	if c.Note != nil {
-		text, cause = &c.Note.Text, c.Note.Cause
+		text, cause = new(storable(c.Note.Text)), c.Note.Cause
 	}
 	args := []any{c.Holder, c.For.Milliseconds(), text, int64(c.Backend), c.Displaced, cause}
 	_, err = pgquery.Row(ctx, db, relayTakeSQL, args, &term)
@@ -83,7 +87,7 @@ func LookAtRelay(ctx context.Context, db ledger.DB) (s RelayState, err error) {
 // YieldRelay lets another relay take the lease at once, and stores the reason in it. refused means that no relay
 // continues before an operator acts.
 func YieldRelay(ctx context.Context, db ledger.DB, holder, reason string, refused bool) error {
-	_, err := db.Exec(ctx, relayYieldSQL, holder, reason, strconv.FormatBool(refused))
+	_, err := db.Exec(ctx, relayYieldSQL, holder, storable(reason), strconv.FormatBool(refused))
 	return pgerr.Explain("yield the lease", err)
 }
 

@@ -164,7 +164,7 @@ var rules = []rule{
 	{pkg: "/workers/internal/queue", may: nil, reason: "a queue of anything"},
 	{
 		pkg:    "/internal/lease",
-		may:    []string{"/ledger", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery"},
+		may:    []string{"/ledger", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable"},
 		reason: "relay and workers have leases in one table, which one package owns",
 	},
 	{
