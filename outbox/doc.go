@@ -6,7 +6,7 @@
 // relay wrote it.
 //
 // The stream is a pipe. It discards its oldest messages by age and size, and workers do not need it. A program that
-// must not lose an event reads the ledger: [Subscribe], [ServeSubscriber], or read_feed in SQL.
+// must not lose an event reads the ledger: by [Subscribe], taskledger serve subscriber, or read_feed in SQL.
 //
 // A subscriber may have [Tables] of its own, which are derived from the events and can be rebuilt. With them, or with
 // [Park], if the handler fails for a page, its events are handled one at a time. The event that fails stops the

@@ -38,7 +38,7 @@ func (e *HandleError) Unwrap() error { return e.Err }
 // it is killed, the next call continues, or begins again if the tables have changed.
 //
 // If several calls run at a time, one works and the others return an error. So does a call while a program of a higher
-// version builds its tables. Other errors: [*HandleError], [*VersionError], [*TablesError], [ErrNoTables],
+// version builds its tables. Other errors: [*HandleError], [*VersionError], [*TablesError], [subscribers.ErrNoTables],
 // [ledger.ErrNotMigrated].
 func rebuildTables(ctx context.Context, s Subscription, actor string, o *rebuild.Options) error {
 	reader, have, err := registeredTables(ctx, s)

@@ -28,8 +28,8 @@ var (
 	constraintsDeferSQL string
 )
 
-// Tables are tables that a subscriber derives from the events. They are made when the subscriber begins, and can be
-// rebuilt: see [RebuildTables]. The zero value is a subscriber without tables.
+// Tables are tables that a subscriber derives from the events. They are made when the subscriber begins, and
+// taskledger rebuild tables makes them again. The zero value is a subscriber without tables.
 type Tables struct {
 	// Schema is the schema of the tables, which belongs to the subscriber alone: a letter and up to 39 letters, digits
 	// and underscores, in lower case. Default: the name of the subscriber.

@@ -137,8 +137,8 @@ func (p Prefix) settings(c Config, installation string) jetstream.StreamConfig {
 }
 
 // Ensure returns the stream of an installation and creates it if it is missing. Processes may call it
-// concurrently. It never changes a stream that exists; see [Drift] and [RaiseLimit]. It returns a [*ForeignError] if
-// the stream belongs to another installation, and an [*UnsuitableError].
+// concurrently. It never changes a stream that exists; see [Prefix.Drift] and [RaiseLimit]. It returns a
+// [*ForeignError] if the stream belongs to another installation, and an [*UnsuitableError].
 func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation string) (jetstream.Stream, error) {
 	p := PrefixOf(js.Conn())
 	name := p.Stream()

@@ -13,7 +13,7 @@ import (
 )
 
 // Seek moves a subscriber and records the act; it creates a missing subscriber. A process that works as the
-// subscriber notices at its next page. A subscriber with [Tables] is not moved, which would make them wrong. It
+// subscriber notices at its next page. A subscriber with tables is not moved, which would make them wrong. It
 // commits. Default of actor: the database's session_user.
 //
 // Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event; [ErrBusy].
@@ -50,9 +50,8 @@ func Give(ctx context.Context, db DB, name, login, actor, reason string) error {
 	})
 }
 
-// Remove removes a subscriber, whose processes end with [ErrSubscriberRemoved], and records the act. Its
-// [Tables] stay: drop their schema before the name is used again. It commits. Default of actor and errors: as in
-// [Pause].
+// Remove removes a subscriber, whose processes end with outbox.ErrSubscriberRemoved, and records the act. Its tables
+// stay: drop their schema before the name is used again. It commits. Default of actor and errors: as in [Pause].
 func Remove(ctx context.Context, db DB, name, actor, reason string) error {
 	o := operation.Operation{Action: operation.DeleteSubscriber, Actor: actor, Reason: reason}
 	o.Detail = map[string]string{"subscriber": name}

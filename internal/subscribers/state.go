@@ -16,7 +16,7 @@ import (
 //go:embed sql/state_parked_count.sql
 var stateParkedCountSQL string
 
-// State is stored for a subscriber with [Tables] or [Park], in addition to [Subscriber].
+// State is stored for a subscriber with tables, or one that parks events, in addition to [Subscriber].
 type State struct {
 	rebuild.State
 
@@ -37,7 +37,7 @@ func ReadStates(ctx context.Context, db ledger.DB) ([]State, error) {
 	return countParked(ctx, db, states)
 }
 
-// ReadState returns the state of a subscriber. It never commits. If the subscriber has no [Tables] and parks
+// ReadState returns the state of a subscriber. It never commits. If the subscriber has no tables and parks
 // no events, all but the name is zero.
 //
 // Errors: [ErrUnknown], [ledger.ErrNotMigrated].

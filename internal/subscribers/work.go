@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/rebuild"
 )
 
-// ErrNoTables is the error of a rebuild or verification of a subscriber without [Tables].
+// ErrNoTables is the error of a rebuild or verification of a subscriber without tables.
 var ErrNoTables = errors.New("the subscriber has no tables")
 
 // RequestRebuild asks the program of a subscriber to rebuild its tables. The program begins within seconds. Once it has

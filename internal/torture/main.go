@@ -26,7 +26,7 @@
 //
 // A [rule] is a promise that the history proves or refutes. The command prints a table with each fault and the longest
 // time without a completion, and each loss, double or wrong order. It fails with the seed and the last acts. The
-// checker itself is tested: [TestMutants] runs it against mutants of the product.
+// checker itself is tested: TestMutants runs it against mutants of the product.
 package main
 
 import (

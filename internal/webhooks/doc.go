@@ -17,7 +17,7 @@
 // paused until an operator resumes its kind.
 //
 // An [Endpoint] sends one message without subscriber and task; alarms use it. A receiver written in Go verifies
-// requests with [Verify].
+// requests with package webhook.
 //
 // A connection is made to public addresses only, unless the configuration allows others. The address is checked for
 // each connection, after its name was resolved, and redirects are not followed.
