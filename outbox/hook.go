@@ -11,7 +11,8 @@ import (
 
 // Hook are functions that a relay calls, see [Config].Hooks. Each may be nil.
 //
-// Several goroutines of the relay call them, even concurrently, so they must not block. A panic is not recovered.
+// Several goroutines of the relay call them, even concurrently, so they must not block. A panic is an error of the
+// relay, which tries again; in LeadershipChanged and RelayFailed it is not recovered.
 type Hook struct {
 	// EventsMissed is called when an audit finds that the feed skipped events, before they are published.
 	EventsMissed func(ctx context.Context, events int)
