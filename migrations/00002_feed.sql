@@ -176,19 +176,21 @@ comment on view taskledger.cursors is
   'here, or it is ahead of the sequence of positions.';
 
 -- A window is audited against the events in the table, so events stay until they are audited. The seal and the keeper
--- of lines audit nothing.
+-- of lines audit nothing. The keeper needs events with an order key only: other pages rarely move its cursor.
 create view taskledger_internal.feed_holds as
 select c.reader, case when w.is_local then coalesce(w.audited, c.seen) else pg_snapshot '1:1:' end as seen,
        case when w.is_local and w.audited is null then c.until end as until, c.after_position,
-       starts_with(c.reader, 'subscriber/') or c.reader = 'relay' as is_bounded
+       case when w.is_local then c.seen else pg_snapshot '1:1:' end as read,
+       case when w.is_local then c.until end as read_until,
+       starts_with(c.reader, 'subscriber/') or c.reader = 'relay' as is_bounded, c.reader = 'line' as is_of_lines
   from (select distinct on (n.reader) n.* from taskledger.cursor n order by n.reader, n.n desc) c
  cross join lateral (
    select v.is_local, case when c.reader not in ('seal', 'line') then c.audited end as audited
      from taskledger.cursors v where v.reader = c.reader and v.n = c.n) w;
 
 comment on view taskledger_internal.feed_holds is
-  'The events that each reader of the feed has read and audited, as feed_passed takes them, and whether it '
-  'may miss older events.';
+  'The events that each reader of the feed has read and audited, as feed_passed takes them; those that it has read '
+  '(read, read_until); whether it may miss older events, and whether it needs only events with an order key.';
 
 -- Up to the floor, events belong to another database: they were restored, and their transaction ids are meaningless.
 -- Every snapshot except the first sees them, as if their transaction id were 3, the lowest id. A rebase raises the
@@ -604,6 +606,47 @@ $$;
 
 comment on function taskledger_internal.feed_tally(pg_snapshot, pg_snapshot, integer, xid8, bigint) is
   'Counts the events between two snapshots by the definition of a snapshot, to audit the deliveries of a feed.';
+
+-- A feed records its last audit with its next page, so on a quiet ledger the newest row contains unaudited events. The
+-- archive audits them instead of the feed, as internal/feed/audit.go does: fewer events than were read are no fault if
+-- the archive has removed some of them. A million events take some 0.3 s; more wait for the feed. An updated row
+-- becomes slow to read, but a row is updated once, and only if it holds tasks. Runs with its owner's rights: the role
+-- archiver may not change cursors. Indexes: primary key, (xid, position).
+-- +goose StatementBegin
+create function taskledger_internal.audit_cursors() returns integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  most constant integer := 1000000;
+  c record;
+  tally record;
+  cursors integer := 0;
+begin
+  for c in
+    select n.reader, n.n, n.audited, n.seen, n.unaudited, n.unaudited_xor
+      from (select distinct on (r.reader) r.* from taskledger.cursor r order by r.reader, r.n desc) n
+      join taskledger.cursors v on v.reader = n.reader and v.n = n.n
+     where n.audited is not null and n.until is null and v.is_local and n.reader not in ('seal', 'line')
+  loop
+    select t.entries, t.events, t.positions into tally
+      from taskledger_internal.feed_tally(c.audited, c.seen, most, '0', 0) t;
+    if tally.entries < most and (
+         tally.events = c.unaudited and tally.positions = c.unaudited_xor
+         or tally.events < c.unaudited
+            and exists (select from taskledger_internal.archived_beyond(c.audited, null))) then
+      update taskledger.cursor u
+         set audited = null, unaudited = 0, unaudited_xor = 0, xid = pg_current_xact_id()
+       where u.reader = c.reader and u.n = c.n;
+      cursors := cursors + 1;
+    end if;
+  end loop;
+  return cursors;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.audit_cursors() is
+  'Audits the events that readers of the feed have read and not audited, by their newest cursor rows, and records it. '
+  'Returns the number of cursors whose events it found.';
 
 -- An event that is visible in seen is visible in until. Each argument but position stands here once: otherwise the
 -- function would not be inlined where an argument is a subquery, and a call costs twenty times as much.

@@ -1425,56 +1425,65 @@ declare
   until pg_snapshot[];
   after_positions bigint[];
   bounded boolean[];
+  of_lines boolean[];
+  is_audited boolean := false;
 begin
   select a.cutoff, a.top, a.seen into strict r from taskledger.archive_run a where a.id = archivable.run;
-  select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position),
-         array_agg(h.is_bounded)
-    into readers, seen, until, after_positions, bounded
-    from taskledger_internal.feed_holds h;
-  if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
-    held_by := 'projector';
-    readers := '{projector}';
-    seen := '{1:1:}';
-    until := '{null}';
-    after_positions := '{0}';
-    bounded := '{false}';
-  end if;
-  with page as materialized (
-    select e.xid, e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
-      from taskledger.event e
-     where e.position > archivable.after and e.position <= r.top
-     order by e.position
-     limit archivable.how_many
-  ), ended as materialized (
-    select p.*
-      from page p
-     where p.type in ('succeeded', 'cancelled', 'expired', 'discarded') and p.recorded_at < r.cutoff
-       and (archivable.kinds is null and not taskledger_internal.is_reserved(p.kind)
-            or p.kind = any (archivable.kinds))
-       and p.kind <> 'taskledger.next'
-       and p.kind <> all (coalesce(archivable.except_kinds, '{}'))
-       and (p.position <= floor or pg_visible_in_snapshot(p.xid, r.seen))
-       and not exists (
-         select from taskledger.event n
-          where n.kind = p.kind and n.biz_id = p.biz_id and n.version > p.version)
-  ), judged as materialized (
-    select e.*, (
-             select h.reader
-               from unnest(readers, seen, until, after_positions, bounded)
-                    h(reader, seen, until, after_position, is_bounded)
-              where not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position)
-                and (not h.is_bounded or e.recorded_at >= r.cutoff - archivable.hold)
-              limit 1) as held_by
-      from ended e
-  )
-  select array_agg(j.kind order by j.kind, j.biz_id) filter (where j.held_by is null),
-         array_agg(j.biz_id order by j.kind, j.biz_id) filter (where j.held_by is null),
-         array_agg(j.version order by j.kind, j.biz_id) filter (where j.held_by is null),
-         (select count(*) from page), coalesce((select max(p.position) from page p), archivable.after),
-         (select max(p.recorded_at) from page p), count(*) filter (where j.held_by is not null),
-         coalesce(archivable.held_by, max(j.held_by)), min(j.recorded_at) filter (where j.held_by is not null)
-    into task_kinds, biz_ids, versions, events, last, last_at, held, held_by, held_since
-    from judged j;
+  loop
+    held_by := null;
+    select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position),
+           array_agg(h.is_bounded), array_agg(h.is_of_lines)
+      into readers, seen, until, after_positions, bounded, of_lines
+      from taskledger_internal.feed_holds h;
+    if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
+      held_by := 'projector';
+      readers := '{projector}';
+      seen := '{1:1:}';
+      until := '{null}';
+      after_positions := '{0}';
+      bounded := '{false}';
+      of_lines := '{false}';
+    end if;
+    with page as materialized (
+      select e.xid, e.position, e.kind, e.biz_id, e.version, e.type, e.order_key, e.recorded_at
+        from taskledger.event e
+       where e.position > archivable.after and e.position <= r.top
+       order by e.position
+       limit archivable.how_many
+    ), ended as materialized (
+      select p.*
+        from page p
+       where p.type in ('succeeded', 'cancelled', 'expired', 'discarded') and p.recorded_at < r.cutoff
+         and (archivable.kinds is null and not taskledger_internal.is_reserved(p.kind)
+              or p.kind = any (archivable.kinds))
+         and p.kind <> 'taskledger.next'
+         and p.kind <> all (coalesce(archivable.except_kinds, '{}'))
+         and (p.position <= floor or pg_visible_in_snapshot(p.xid, r.seen))
+         and not exists (
+           select from taskledger.event n
+            where n.kind = p.kind and n.biz_id = p.biz_id and n.version > p.version)
+    ), judged as materialized (
+      select e.*, (
+               select h.reader
+                 from unnest(readers, seen, until, after_positions, bounded, of_lines)
+                      h(reader, seen, until, after_position, is_bounded, is_of_lines)
+                where not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position)
+                  and (not h.is_bounded or e.recorded_at >= r.cutoff - archivable.hold)
+                  and (not h.is_of_lines or e.order_key is not null)
+                limit 1) as held_by
+        from ended e
+    )
+    select array_agg(j.kind order by j.kind, j.biz_id) filter (where j.held_by is null),
+           array_agg(j.biz_id order by j.kind, j.biz_id) filter (where j.held_by is null),
+           array_agg(j.version order by j.kind, j.biz_id) filter (where j.held_by is null),
+           (select count(*) from page), coalesce((select max(p.position) from page p), archivable.after),
+           (select max(p.recorded_at) from page p), count(*) filter (where j.held_by is not null),
+           coalesce(archivable.held_by, max(j.held_by)), min(j.recorded_at) filter (where j.held_by is not null)
+      into task_kinds, biz_ids, versions, events, last, last_at, held, held_by, held_since
+      from judged j;
+    exit when held = 0 or is_audited or taskledger_internal.audit_cursors() = 0;
+    is_audited := true;
+  end loop;
 end
 $$;
 
@@ -1775,6 +1784,40 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) IS 'Returns the worker of an attempt that runs, its number and the members that the data of its outcome begins with; raises TL001 if the attempt has ended.';
+
+CREATE FUNCTION taskledger_internal.audit_cursors() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  most constant integer := 1000000;
+  c record;
+  tally record;
+  cursors integer := 0;
+begin
+  for c in
+    select n.reader, n.n, n.audited, n.seen, n.unaudited, n.unaudited_xor
+      from (select distinct on (r.reader) r.* from taskledger.cursor r order by r.reader, r.n desc) n
+      join taskledger.cursors v on v.reader = n.reader and v.n = n.n
+     where n.audited is not null and n.until is null and v.is_local and n.reader not in ('seal', 'line')
+  loop
+    select t.entries, t.events, t.positions into tally
+      from taskledger_internal.feed_tally(c.audited, c.seen, most, '0', 0) t;
+    if tally.entries < most and (
+         tally.events = c.unaudited and tally.positions = c.unaudited_xor
+         or tally.events < c.unaudited
+            and exists (select from taskledger_internal.archived_beyond(c.audited, null))) then
+      update taskledger.cursor u
+         set audited = null, unaudited = 0, unaudited_xor = 0, xid = pg_current_xact_id()
+       where u.reader = c.reader and u.n = c.n;
+      cursors := cursors + 1;
+    end if;
+  end loop;
+  return cursors;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.audit_cursors() IS 'Audits the events that readers of the feed have read and not audited, by their newest cursor rows, and records it. Returns the number of cursors whose events it found.';
 
 CREATE FUNCTION taskledger_internal.await_outcomes(microseconds bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -6580,6 +6623,7 @@ declare
   r record;
   floor constant bigint := taskledger_internal.feed_floor();
   may_follow_on boolean;
+  newest xid8;  -- of the last events
   found_kinds text[];
   found_ids text[];
   found_versions integer[];
@@ -6588,6 +6632,7 @@ declare
   seen pg_snapshot[];
   until pg_snapshot[];
   after_positions bigint[];
+  of_lines boolean[];
   tags text[];
   tag_positions bigint[];
   batch record;
@@ -6609,13 +6654,14 @@ begin
   events := 0;
 
   select array_agg(l.kind order by l.kind, l.biz_id), array_agg(l.biz_id order by l.kind, l.biz_id),
-         array_agg(l.version order by l.kind, l.biz_id), array_agg(l.state order by l.kind, l.biz_id)
-    into found_kinds, found_ids, found_versions, found_states
+         array_agg(l.version order by l.kind, l.biz_id), array_agg(l.state order by l.kind, l.biz_id),
+         max(l.xid)
+    into found_kinds, found_ids, found_versions, found_states, newest
     from (
-      select e.kind, e.biz_id, e.version, taskledger.state_after(e.type) as state
+      select e.kind, e.biz_id, e.version, taskledger.state_after(e.type) as state, e.xid
         from unnest(remove_tasks.kinds, remove_tasks.biz_ids, remove_tasks.versions) k(kind, biz_id, version)
        cross join lateral (
-         select h.kind, h.biz_id, h.version, h.type
+         select h.kind, h.biz_id, h.version, h.type, h.xid
            from taskledger.event h
           where h.kind = k.kind and h.biz_id = k.biz_id and h.version = k.version
             and h.type in ('succeeded', 'cancelled', 'expired', 'discarded') and h.recorded_at < r.cutoff
@@ -6623,10 +6669,18 @@ begin
             for update skip locked) e) l;
   -- A rebuild or a seal may have begun since the tasks were chosen. The lock makes a rebuild wait before its snapshot.
   perform taskledger_internal.lock_archive();
-  select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position)
-    into readers, seen, until, after_positions
-    from taskledger_internal.feed_holds h
-   where not h.is_bounded;
+  for round in 1..2 loop
+    select array_agg(h.reader), array_agg(h.seen), array_agg(h.until), array_agg(h.after_position),
+           array_agg(h.is_of_lines)
+      into readers, seen, until, after_positions, of_lines
+      from taskledger_internal.feed_holds h
+     where not h.is_bounded;
+    exit when round = 2
+           or not exists (
+             select from unnest(seen, of_lines) h(seen, is_of_lines)
+              where newest >= pg_snapshot_xmin(h.seen) and not h.is_of_lines)
+           or taskledger_internal.audit_cursors() = 0;
+  end loop;
   if not 'projector' = any (coalesce(readers, '{}')) or to_regnamespace('taskledger_build_tasks') is not null then
     return;
   end if;
@@ -6642,8 +6696,10 @@ begin
         where n.kind = k.kind and n.biz_id = k.biz_id and n.version > k.version)
      and not exists (
        select from taskledger.event e
-        cross join unnest(readers, seen, until, after_positions) h(reader, seen, until, after_position)
+        cross join unnest(readers, seen, until, after_positions, of_lines)
+                   h(reader, seen, until, after_position, is_of_lines)
         where e.kind = k.kind and e.biz_id = k.biz_id and e.version = k.version
+          and (not h.is_of_lines or e.order_key is not null)
           and not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position))
      and not (may_follow_on and exists (
        select from taskledger.timer t
@@ -6673,17 +6729,11 @@ begin
   insert into taskledger.archive_gap (reader, run, events, first_position, last_position)
   select h.reader, remove_tasks.run, count(*), min(e.position), max(e.position)
     from taskledger_internal.feed_holds h
-   cross join (
-     select v.xid
-       from unnest(found_kinds, found_ids, found_versions) k(kind, biz_id, version)
-       join taskledger.event v on v.kind = k.kind and v.biz_id = k.biz_id and v.version = k.version
-      order by v.xid desc
-      limit 1) newest
    cross join unnest(found_kinds, found_ids) k(kind, biz_id)
    cross join lateral (
      select v.xid, v.position from taskledger.event v where v.kind = k.kind and v.biz_id = k.biz_id) e
-   where h.is_bounded and newest.xid >= pg_snapshot_xmin(h.seen)
-     and not taskledger_internal.feed_passed(e.xid, e.position, floor, h.seen, h.until, h.after_position)
+   where h.is_bounded and newest >= pg_snapshot_xmin(h.read)
+     and not taskledger_internal.feed_passed(e.xid, e.position, floor, h.read, h.read_until, h.after_position)
    group by h.reader;
   for batch in
     select k.kind, k.state, array_agg(k.biz_id order by k.biz_id) as ids,
@@ -9387,7 +9437,16 @@ CREATE VIEW taskledger_internal.feed_holds AS
             ELSE NULL::pg_snapshot
         END AS until,
     c.after_position,
-    (starts_with(c.reader, 'subscriber/'::text) OR (c.reader = 'relay'::text)) AS is_bounded
+        CASE
+            WHEN w.is_local THEN c.seen
+            ELSE '1:1:'::pg_snapshot
+        END AS read,
+        CASE
+            WHEN w.is_local THEN c.until
+            ELSE NULL::pg_snapshot
+        END AS read_until,
+    (starts_with(c.reader, 'subscriber/'::text) OR (c.reader = 'relay'::text)) AS is_bounded,
+    (c.reader = 'line'::text) AS is_of_lines
    FROM (( SELECT DISTINCT ON (n.reader) n.reader,
             n.n,
             n.seen,
@@ -9416,7 +9475,7 @@ CREATE VIEW taskledger_internal.feed_holds AS
            FROM taskledger.cursors v
           WHERE ((v.reader = c.reader) AND (v.n = c.n))) w);
 
-COMMENT ON VIEW taskledger_internal.feed_holds IS 'The events that each reader of the feed has read and audited, as feed_passed takes them, and whether it may miss older events.';
+COMMENT ON VIEW taskledger_internal.feed_holds IS 'The events that each reader of the feed has read and audited, as feed_passed takes them; those that it has read (read, read_until); whether it may miss older events, and whether it needs only events with an order key.';
 
 CREATE VIEW taskledger_internal.floors AS
  SELECT f."position",

@@ -9,7 +9,6 @@ import (
 	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/archiver"
 	"github.com/taskledger/taskledger/internal/servicetest"
-	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
 // directories is the archive, in directories.
@@ -22,8 +21,6 @@ func archiveFinished(t *testing.T, pool *pgxpool.Pool, place string) {
 	t.Helper()
 	b := servicetest.NewDatabaseOn(t, pool)
 	b.Project()
-	ledgertest.ExecAsOwner(t, pool, `
-		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
 	db := b.As("archiver")
 	o := archiver.Options{Hold: time.Nanosecond}
 	if place != "" {

@@ -19,9 +19,6 @@ func archiveAll(b *bundle, n int64) {
 	b.T.Helper()
 	b.Await("the archive", func() bool {
 		b.Project()
-		ledgertest.ExecAsOwner(b.T, b.DB, `
-			update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
-		ledgertest.ExecAsOwner(b.T, b.DB, `delete from taskledger.cursor where reader = 'line'`)
 		r := servicetest.Try(archiver.Run(b.Context(), b.As("archiver"), archiver.Options{}))(b.T)
 		n -= r.Tasks
 		return n == 0

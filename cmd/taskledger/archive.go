@@ -178,7 +178,7 @@ func archiveTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f archiveFlag
 		}
 		if report.Held > 0 {
 			fmt.Fprintf(w, "held: %s tasks, by reader %s\n", count(report.Held), report.HeldBy)
-			fmt.Fprintln(a.stderr, "a reader that has read everything passes the last tasks with the next event")
+			fmt.Fprintln(a.stderr, "the reader has not read these tasks: start it, or run the command again later")
 		}
 	})
 }

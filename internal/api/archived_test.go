@@ -42,8 +42,6 @@ func TestArchivedTaskIsRead(t *testing.T) {
 	events := s.call(api.Viewer, "GET", path+"/events", "").body
 
 	(&servicetest.Bundle{T: t, DB: owner, AllAsOwner: true}).Project()
-	ledgertest.ExecAsOwner(t, s.db, `
-		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
 	files := archiver.In(owner, archive.Directory(place), place)
 	if r, err := archiver.Run(t.Context(), owner, archiver.Options{Files: files}); err != nil || r.Tasks != 1 {
 		t.Fatalf("%+v, %v", r, err)

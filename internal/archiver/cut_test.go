@@ -172,7 +172,7 @@ func TestKilledWhileTheSealIsCut(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			f := newCutFixture(t)
-			f.project()
+			f.Project()
 			f.SpawnAs("archiver", f.place, point).AwaitKilled(t)
 			f.wantValid()
 			if _, err := archiver.Run(t.Context(), f.As("archiver"), archiver.Options{Files: f.files()}); err != nil {
@@ -188,7 +188,7 @@ func TestKilledWhileTheSealIsCut(t *testing.T) {
 func TestTwoArchiversCutTheSeal(t *testing.T) {
 	t.Parallel()
 	f := newCutFixture(t)
-	f.project()
+	f.Project()
 	f.SpawnAs("archiver", f.place, fault.ArchiveTilesRead).AwaitKilled(t)
 	var running sync.WaitGroup
 	leaves, faults := make([]int64, 2), make([]error, 2)
@@ -217,7 +217,7 @@ func TestSealIsNotCut(t *testing.T) {
 	}
 	f.wantRows("1 2 3 4")
 	g := newCutFixture(t)
-	g.project()
+	g.Project()
 	r, err := archiver.Run(t.Context(), g.As("archiver"), archiver.Options{Files: g.files(), Kinds: []ledger.Kind{"x"}})
 	if err != nil || r.Leaves != 0 {
 		t.Errorf("%+v, %v", r, err)
@@ -230,7 +230,7 @@ func TestSealIsNotCut(t *testing.T) {
 func TestDamagedTiles(t *testing.T) {
 	t.Parallel()
 	f := newCutFixture(t)
-	f.project()
+	f.Project()
 	f.SpawnAs("archiver", f.place, fault.ArchiveTilesRead).AwaitKilled(t)
 	tile := filepath.Join(f.place, "tile", "0", "001")
 	whole := servicetest.Try(os.ReadFile(tile))(t)

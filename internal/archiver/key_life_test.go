@@ -115,7 +115,7 @@ func TestKilledWhileKeysAreForgotten(t *testing.T) {
 		ledgertest.Enqueue(t, f.DB, ledger.Key{Kind: k, BizID: "1"}, `{}`)
 		ledgertest.Append(t, f.DB, ledger.Key{Kind: k, BizID: "1"}, ledger.EventCancelled)
 	}
-	f.project()
+	f.Project()
 	f.SpawnAs("archiver", "archive", fault.ArchiveForgotten).AwaitKilled(t)
 	f.want("keys", f.text(`select count(*)::text from taskledger.archived_key`), "1")
 	f.archive()

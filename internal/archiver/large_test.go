@@ -44,7 +44,7 @@ func TestLargeArchive(t *testing.T) {
 	if err := projector.RebuildTasks(t.Context(), owner, nil); err != nil {
 		t.Fatal(err)
 	}
-	f.project()
+	f.Project()
 	t.Logf("%d tasks after %s; bytes a task: %s", *largeArchive, time.Since(began).Round(time.Second), f.text(`
 		select string_agg(c.relname || ' ' || pg_total_relation_size(c.oid) / $1::bigint, ', ' order by c.relname)
 		  from pg_class c

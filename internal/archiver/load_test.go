@@ -29,7 +29,7 @@ func BenchmarkLoad(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	f.project()
+	f.Project()
 	for _, isHeld := range []bool{false, true} {
 		b.Run(fmt.Sprintf("held=%t", isHeld), func(b *testing.B) { benchmarkLoad(b, f.In(b), isHeld) })
 	}

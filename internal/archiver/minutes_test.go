@@ -30,7 +30,7 @@ func TestMinutesBecomeHours(t *testing.T) {
 	}
 	add(old, "old-")
 	add(time.Now().Add(-24*time.Hour), "new-")
-	f.project()
+	f.Project()
 	const sums = `
 		select (kind, sum(enqueued), sum(started), sum(succeeded), min(first_position), max(last_position), (
 		         select array_agg(b.n order by b.i)
@@ -87,7 +87,7 @@ func TestMinutesBecomeHours(t *testing.T) {
 		insert into taskledger.event (xid, recorded_at, version, attempt, shard, type, kind, biz_id, actor)
 		values (pg_current_xact_id(), $1, 1, 0, 1, 'enqueued', 'coupon.send', 'late', 'shop')`,
 		old.Add(100*time.Minute))
-	f.project()
+	f.Project()
 	before = f.text(sums)
 	f.archive()
 	check("after a late event")
@@ -103,7 +103,7 @@ func TestMinutesAfterARebuild(t *testing.T) {
 		       'coupon.send', i, 'shop'
 		  from generate_series(1, 150) i`)
 	f.finish("done")
-	f.project()
+	f.Project()
 	old := archiver.Options{OlderThan: 50 * time.Hour}
 	const rows = `
 		select s::text from taskledger.kind_stats s

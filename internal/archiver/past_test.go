@@ -23,7 +23,7 @@ var past = archive.Source{Open: openDirectory}
 // archiveAll archives all finished tasks of some kinds, whatever subscribers have read.
 func (f *fixture) archiveAll(place string, kinds ...ledger.Kind) {
 	f.T.Helper()
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	o := archiver.Options{Files: archiver.In(db, archive.Directory(place), place), Kinds: kinds, Hold: time.Nanosecond}
 	if r, err := archiver.Run(f.Context(), db, o); err != nil || r.Tasks == 0 || r.Held > 0 {
@@ -374,7 +374,7 @@ func TestReadersRaceTheArchive(t *testing.T) {
 		if len(first.got)%2 == 0 {
 			first.reopen("first")
 		}
-		f.project()
+		f.Project()
 		db := f.As("archiver")
 		o := archiver.Options{Files: archiver.In(db, archive.Directory(place), place), Hold: time.Nanosecond}
 		if _, err := archiver.Run(t.Context(), db, o); err != nil {

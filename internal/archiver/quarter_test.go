@@ -46,7 +46,7 @@ func TestQuarter(t *testing.T) {
 		if d%7 != 6 {
 			continue
 		}
-		f.project()
+		f.Project()
 		now := begin.Add(time.Duration(d+1) * 24 * time.Hour)
 		began := time.Now()
 		r, err := archiver.Run(t.Context(), f.As("archiver"), archiver.Options{

@@ -30,7 +30,7 @@ func TestSealBeginsDuringTheRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.finish("1")
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	r, err := archiver.Run(t.Context(), db, archiver.Options{Files: storing(func() {
 		if _, err := feed.Open(t.Context(), db, feed.SealReader, nil); err != nil {
@@ -47,7 +47,7 @@ func TestRebuildBeginsDuringTheRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.finish("1", "2", "3")
-	f.project()
+	f.Project()
 	db, owner := f.As("archiver"), ledgertest.As(t, f.DB, ledgertest.Owner)
 	run := f.begin(db)
 	isRemoved := false

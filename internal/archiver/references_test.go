@@ -89,7 +89,7 @@ func TestTablesWinOverFiles(t *testing.T) {
 	f := newFixture(t)
 	f.finish("1", "2")
 	want := f.all()
-	f.project()
+	f.Project()
 	place := t.TempDir()
 	db := f.As("archiver")
 	files := archiver.In(db, archive.Directory(place), place)
@@ -129,7 +129,7 @@ func TestFullDiskKeepsTheTasks(t *testing.T) {
 	f := newFixture(t)
 	f.finish("1", "2")
 	want := f.all()
-	f.project()
+	f.Project()
 	filler := filepath.Join(place, "filler")
 	if err := os.WriteFile(filler, make([]byte, 2*disk), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)

@@ -121,7 +121,7 @@ func TestArchivedKeyRunsAgain(t *testing.T) {
 		}
 	}
 	ledgertest.Check(t, f.DB)
-	f.project()
+	f.Project()
 	if report, err := projector.Verify(t.Context(), f.As("reader"), nil); err != nil || len(report.Differences) > 0 {
 		t.Errorf("%v, %v", report.Differences, err)
 	}
@@ -156,7 +156,7 @@ func TestRunOfAnArchivedKey(t *testing.T) {
 	if err != nil || archived[0] == nil || archived[0].State != ledger.StateCancelled || archived[0].Version != 7 {
 		t.Errorf("%+v, %v", archived, err)
 	}
-	f.project()
+	f.Project()
 	if report, err := projector.Verify(t.Context(), f.As("reader"), nil); err != nil || len(report.Differences) > 0 {
 		t.Errorf("%v, %v", report.Differences, err)
 	}
@@ -165,7 +165,7 @@ func TestRunOfAnArchivedKey(t *testing.T) {
 // beginRun begins a run of the archive and waits until it may remove tasks.
 func (f *fixture) beginRun(db *pgxpool.Pool) (run int64) {
 	f.T.Helper()
-	f.project()
+	f.Project()
 	err := db.QueryRow(f.Context(), `select run from taskledger_internal.begin_archive('0', null)`).Scan(&run)
 	if err != nil {
 		f.T.Fatal(err)

@@ -48,18 +48,10 @@ func (f *fixture) finish(ids ...string) {
 
 func key(id string) ledger.Key { return ledger.Key{Kind: kind, BizID: ledger.BizID(id)} }
 
-// project lets the projector catch up. Its audit, which comes later, counts as made.
-func (f *fixture) project() {
-	f.T.Helper()
-	f.Project()
-	ledgertest.ExecAsOwner(f.T, f.DB, `
-		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
-}
-
 // archive archives all finished tasks.
 func (f *fixture) archive() archiver.Report {
 	f.T.Helper()
-	f.project()
+	f.Project()
 	r, err := archiver.Run(f.Context(), f.As("archiver"), archiver.Options{Reason: "a test", Actor: "alice"})
 	if err != nil {
 		f.T.Fatal(err)
@@ -202,7 +194,7 @@ func TestArchivedKeyDoesNotRunAgain(t *testing.T) {
 	ledgertest.Enqueue(t, f.DB, key("1"), `{}`)
 	claims(t, worker, "1")
 	f.want("the next duplicate", f.events("1"), "1 enqueued\n5 discarded")
-	f.project()
+	f.Project()
 	if report, err := projector.Verify(t.Context(), f.As("reader"), nil); err != nil || len(report.Differences) > 0 {
 		t.Errorf("%v, %v", report.Differences, err)
 	}
@@ -299,7 +291,7 @@ func TestRunWaitsForOlderSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	ledgertest.Append(t, f.DB, key("1"), ledger.EventSucceeded)
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	var waited *archiver.WaitError
 	if _, err := archiver.Run(t.Context(), db, archiver.Options{Wait: 3 * time.Second}); !errors.As(err, &waited) {
@@ -320,7 +312,7 @@ func TestReleaseWhileArchived(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.finish("1", "2")
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	tx := servicetest.Try(f.As("operator").Begin(t.Context()))(t)
 	if _, err := ledger.Append(t.Context(), tx, ledgertest.Request(key("1"), 3, ledger.EventReleased)); err == nil {
@@ -332,7 +324,7 @@ func TestReleaseWhileArchived(t *testing.T) {
 		ledgertest.Enqueue(t, f.DB, key(id), `{}`)
 		ledgertest.Append(t, f.DB, key(id), ledger.EventCancelled)
 	}
-	f.project()
+	f.Project()
 	tx = servicetest.Try(f.As("operator").Begin(t.Context()))(t)
 	if _, err := ledger.Append(t.Context(), tx, ledgertest.Request(key("3"), 2, ledger.EventReleased)); err != nil {
 		t.Fatal(err)
@@ -354,7 +346,7 @@ func TestReleaseWhileArchived(t *testing.T) {
 	// Removed first: the release waits for the removal, and fails.
 	ledgertest.Enqueue(t, f.DB, key("5"), `{}`)
 	ledgertest.Append(t, f.DB, key("5"), ledger.EventCancelled)
-	f.project()
+	f.Project()
 	if err := db.QueryRow(t.Context(), begin).Scan(&run); err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +388,7 @@ func TestTwoArchivers(t *testing.T) {
 	for i := range 60 {
 		f.finish(fmt.Sprint(i))
 	}
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	var group sync.WaitGroup
 	var all [3]archiver.Report
@@ -426,7 +418,7 @@ func TestTwoArchiversOfOneDirectory(t *testing.T) {
 		for i := range 20 {
 			f.finish(fmt.Sprintf("%d-%d", round, i))
 		}
-		f.project()
+		f.Project()
 		var group sync.WaitGroup
 		var all [3]archiver.Report
 		for i := range all {
@@ -466,7 +458,7 @@ func TestSubscriberHoldsTasks(t *testing.T) {
 	if r.Tasks != 1 || r.Held != 1 || r.HeldBy != "subscriber/slow" {
 		t.Errorf("%+v", r)
 	}
-	f.project()
+	f.Project()
 	r, err := archiver.Run(t.Context(), f.As("archiver"), archiver.Options{Hold: time.Nanosecond})
 	if err != nil || r.Tasks != 1 {
 		t.Errorf("after its bound: %+v, %v", r, err)
@@ -522,7 +514,7 @@ func TestKilledRun(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.finish("1", "2", "3")
-			f.project()
+			f.Project()
 			f.SpawnAs("archiver", "archive", point).AwaitKilled(t)
 			f.archive()
 			f.want("keys", f.text(`select count(*)::text from taskledger.archived_key`), "3")
@@ -560,7 +552,7 @@ func TestFiles(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.finish("1", "2")
-	f.project()
+	f.Project()
 	place := archive.Directory(t.TempDir())
 	db := f.As("archiver")
 	r, err := archiver.Run(t.Context(), db, archiver.Options{Files: archiver.In(db, place, place.String())})

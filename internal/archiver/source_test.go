@@ -19,7 +19,7 @@ func openDirectory(place string) (archive.Store, error) { return archive.Directo
 // archiveTo archives all finished tasks to a directory.
 func (f *fixture) archiveTo(place string) {
 	f.T.Helper()
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	files := archiver.In(db, archive.Directory(place), place)
 	if r, err := archiver.Run(f.Context(), db, archiver.Options{Files: files}); err != nil || r.Tasks == 0 {

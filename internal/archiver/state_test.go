@@ -37,7 +37,7 @@ func TestState(t *testing.T) {
 		t.Errorf("held: %+v", s)
 	}
 	failed := errors.New("disk full")
-	f.project()
+	f.Project()
 	_, err = archiver.Run(t.Context(), db, archiver.Options{Files: brokenFiles{err: failed}})
 	if !errors.Is(err, failed) {
 		t.Fatal(err)

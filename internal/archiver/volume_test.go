@@ -43,7 +43,7 @@ func TestVolumeFromBeforeARestore(t *testing.T) {
 		delete from taskledger.event where kind = 'coupon.send' and version = 3;
 		update taskledger.event set version = 3 where kind = 'coupon.send' and version = 4;
 		alter table taskledger.event enable trigger user`)
-	f.project()
+	f.Project()
 	r, err := archiver.Run(t.Context(), db, archiver.Options{Files: files})
 	if err != nil || r.Tasks != 1 {
 		t.Fatalf("%+v, %v", r, err)
@@ -68,7 +68,7 @@ func TestImportOfRepeatedKeys(t *testing.T) {
 	place := archive.Directory(t.TempDir())
 	store := func() {
 		t.Helper()
-		f.project()
+		f.Project()
 		sealed(t, db)
 		files := archiver.In(db, place, place.String())
 		if r, err := archiver.Run(t.Context(), db, archiver.Options{Files: files}); err != nil || r.Tasks == 0 {

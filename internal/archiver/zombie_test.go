@@ -49,7 +49,7 @@ func TestZombieWithSnapshotFromDuringTheRun(t *testing.T) {
 			f := newFixture(t)
 			ledgertest.Enqueue(t, f.DB, key("1"), `{}`)
 			ledgertest.Append(t, f.DB, key("1"), ledger.EventStarted, ledger.EventSucceeded)
-			f.project()
+			f.Project()
 			db := f.As("archiver")
 			run := f.begin(db)
 			stale := servicetest.Try(f.DB.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
@@ -118,7 +118,7 @@ func TestZombieWaitsForTheRemoval(t *testing.T) {
 		zombies[id] = f.read(id)
 		ledgertest.Append(t, f.DB, key(id), ledger.EventSucceeded)
 	}
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	run := f.begin(db)
 	for id, appends := range map[string]func(*pgxpool.Pool) error{

@@ -35,7 +35,7 @@ const (
 	// lineStall is how long a process that is stopped or cut off can hold the lock of the turns.
 	lineStall = 5 * time.Second
 	// lineCursorEvery is the least time between two cursor rows after pages with order keys, and linePlainEvery after
-	// other pages.
+	// other pages. The archive keeps tasks with order keys that the cursor has not passed.
 	lineCursorEvery = 250 * time.Millisecond
 	linePlainEvery  = 30 * time.Second
 )
@@ -59,6 +59,7 @@ type lines struct {
 	locked  []string // order keys to be tried again at retryAt
 	retryAt time.Time
 	saved   time.Time // when the last cursor row was appended
+	isOwed  bool      // pages since then had order keys
 }
 
 // run advances lines until ctx is done. It logs errors, and retries.
@@ -79,11 +80,15 @@ func (l *lines) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.locked, l.saved = nil, time.Now()
+	l.locked, l.saved, l.isOwed = nil, time.Now(), false
+	var last feed.Page // with events
 	for {
 		var latest time.Time
-		if len(l.locked) > 0 {
+		switch {
+		case len(l.locked) > 0:
 			latest = l.retryAt
+		case l.isOwed:
+			latest = l.saved.Add(lineCursorEvery)
 		}
 		page, err := reader.LookBy(ctx, latest)
 		if err != nil {
@@ -94,6 +99,10 @@ func (l *lines) follow(ctx context.Context) error {
 		}
 		keys := changedLines(page.Events)
 		hasEvents := len(page.Events) > 0
+		if hasEvents {
+			last = page
+			l.isOwed = l.isOwed || hasOrderKey(page.Events)
+		}
 		page.Release()
 		if len(l.locked) > 0 && !time.Now().Before(l.retryAt) {
 			keys = append(keys, l.locked...)
@@ -103,17 +112,21 @@ func (l *lines) follow(ctx context.Context) error {
 			return err
 		}
 		every := linePlainEvery
-		if len(keys) > 0 {
+		if l.isOwed {
 			every = lineCursorEvery
 		}
 		// The cursor stays where it is while a line is locked, so that the line is not forgotten.
-		if hasEvents && len(l.locked) == 0 && time.Since(l.saved) >= every {
-			if err := page.Advance(ctx, nil, nil); err != nil {
+		if (hasEvents || l.isOwed) && len(l.locked) == 0 && time.Since(l.saved) >= every {
+			if err := last.Advance(ctx, nil, nil); err != nil {
 				return err
 			}
-			l.saved = time.Now()
+			l.saved, l.isOwed = time.Now(), false
 		}
 	}
+}
+
+func hasOrderKey(events []ledger.Event) bool {
+	return slices.ContainsFunc(events, func(e ledger.Event) bool { return e.OrderKey != "" })
 }
 
 // changedLines returns the order keys of the events that may have ended a turn, or lined up a task.

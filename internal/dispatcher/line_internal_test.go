@@ -91,6 +91,34 @@ func TestTurnsInEachQueryMode(t *testing.T) {
 	}
 }
 
+// The archive keeps the tasks with order keys that the keeper has not passed. So its cursor moves behind the last one,
+// although no event follows.
+func TestCursorOfLinesMovesWithoutAFurtherEvent(t *testing.T) {
+	t.Parallel()
+	k := newKeeperTest(t, pgx.QueryExecModeCacheStatement)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.keeper.run(ctx) }()
+	for line := range 2 {
+		o := &ledger.EnqueueOptions{OrderKey: fmt.Sprint("line/", line)}
+		answer, err := ledger.Enqueue(ctx, k.users, k.key(line, 0), nil, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for passed, began := false, time.Now(); !passed; time.Sleep(10 * time.Millisecond) {
+			if passed, _, err = feed.Passed(ctx, k.keeper.db, feed.LineReader, answer.Position); err != nil {
+				t.Fatal(err)
+			}
+			if time.Since(began) > time.Minute {
+				t.Fatal("the cursor stays before the last event")
+			}
+		}
+	}
+	if cancel(); <-done != nil {
+		t.Error("the keeper has failed")
+	}
+}
+
 // A task that another transaction has changed and not committed delays its own line only. The line is tried again.
 func TestLockedTaskDelaysItsLineOnly(t *testing.T) {
 	t.Parallel()

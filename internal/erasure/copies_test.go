@@ -66,7 +66,7 @@ func TestSubscriberErasesItsCopies(t *testing.T) {
 		if isAway {
 			stop()
 		}
-		f.project()
+		f.Project()
 		f.erase(erasure.Options{Keys: []ledger.Key{key("1")}})
 		if isAway {
 			stop = follow()
@@ -91,7 +91,7 @@ func TestDeliveriesAndAlarmsAreErased(t *testing.T) {
 		         json_build_object('groups', json_build_array(json_build_object(
 		           'error', '`+secret+`', 'example', json_build_object('kind', 'mail.send', 'biz_id', n::text))))))
 		  from generate_series(1, 2) n`)
-	f.project()
+	f.Project()
 	f.erase(erasure.Options{Keys: []ledger.Key{key("1")}})
 	f.want("copies with the text", f.text(`
 		select e.kind || ' ' || case e.kind when 'taskledger.alarm' then e.biz_id

@@ -74,14 +74,6 @@ func (f *fixture) finish(ids ...string) {
 	}
 }
 
-// project lets the projector catch up. Its audit, which comes later, counts as made.
-func (f *fixture) project() {
-	f.T.Helper()
-	f.Project()
-	f.text(`update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'
-		returning ''`)
-}
-
 func (f *fixture) seal() seal.Checkpoint {
 	f.T.Helper()
 	return servicetest.Try(seal.Run(f.Context(), f.As("archiver"), nil))(f.T).Checkpoint
@@ -90,7 +82,7 @@ func (f *fixture) seal() seal.Checkpoint {
 // store archives all finished tasks.
 func (f *fixture) store() {
 	f.T.Helper()
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	files := archiver.In(db, archive.Directory(f.archive), f.archive)
 	if r, err := archiver.Run(f.Context(), db, archiver.Options{Files: files}); err != nil || r.Tasks == 0 {
@@ -108,7 +100,7 @@ func (f *fixture) erase(o erasure.Options) erasure.Report {
 	go func() {
 		defer close(followed)
 		for ctx.Err() == nil {
-			f.project()
+			f.Project()
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()
@@ -213,7 +205,7 @@ func TestErase(t *testing.T) {
 	r := ledgertest.Request(key("dead"), 2, ledger.EventBuried)
 	r.Data = []byte(`{"error":{"message":"` + secret + `"}}`)
 	servicetest.Try(ledger.Append(t.Context(), f.DB, r))(t)
-	f.project()
+	f.Project()
 	kept := f.seal()
 	erased := []ledger.Key{key("1"), key("waits"), key("runs"), key("dead")}
 	report := f.erase(erasure.Options{Keys: erased, Actor: "bob"})
@@ -255,7 +247,7 @@ func TestErasedTaskDoesNotRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.enqueue("1")
-	f.project()
+	f.Project()
 	f.erase(erasure.Options{Keys: []ledger.Key{key("1")}})
 	operator := f.As("operator")
 	if _, err := operator.Exec(t.Context(), `select * from taskledger.release($1, '1')`, kind); err == nil ||
@@ -294,8 +286,8 @@ func TestEraseIsLimitedToItsLedger(t *testing.T) {
 	other.store()
 	f.enqueue("3")
 	other.enqueue("3")
-	f.project()
-	other.project()
+	f.Project()
+	other.Project()
 	f.erase(erasure.Options{Keys: []ledger.Key{key("1"), key("3")}})
 	f.want("texts", f.leaks(), "")
 	other.want("texts of the other ledger", other.leaks(), "event 3\ntag")
@@ -330,7 +322,7 @@ func TestEraseArchivedTasks(t *testing.T) {
 	kept := f.seal()
 	f.store()
 	f.enqueue("a/3", "a/4", "b")
-	f.project()
+	f.Project()
 	export := filepath.Join(t.TempDir(), "export")
 	servicetest.Try(archive.Export(t.Context(), f.As("reader"), archive.Directory(export), nil))(t)
 	old := filepath.Join(t.TempDir(), "old")
@@ -397,7 +389,7 @@ func TestKilledErasure(t *testing.T) {
 			f.enqueue("waits")
 			if point != fault.EraseCancelled { // the projector has read the end, so the first call erases
 				ledgertest.Append(t, f.DB, key("waits"), ledger.EventCancelled)
-				f.project()
+				f.Project()
 			}
 			f.SpawnAs("archiver", "erase", point).AwaitKilled(t)
 			f.erase(erasure.Options{Keys: keys})
@@ -424,7 +416,7 @@ func TestKilledErasureOfOverlappingVolumes(t *testing.T) {
 	f.enqueue("waits")
 	ledgertest.Append(t, f.DB, key("waits"), ledger.EventCancelled)
 	f.seal()
-	f.project()
+	f.Project()
 	place := archive.Directory(f.archive)
 	servicetest.Try(archive.Export(t.Context(), f.As("reader"), place, nil))(t)
 	f.store()
@@ -512,7 +504,7 @@ func TestErasureAfterARestore(t *testing.T) {
 	f.store()
 	f.finish("1")
 	f.enqueue("waits")
-	f.project()
+	f.Project()
 	f.erase(erasure.Options{Keys: []ledger.Key{key("archived"), key("1"), key("waits")}})
 	// the ledger as of before
 	ledgertest.ExecAsOwner(t, f.DB, `set session_replication_role = replica;
@@ -538,7 +530,7 @@ func TestOnlyAnErasureChangesEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.finish("1", "2")
-	f.project()
+	f.Project()
 	for _, role := range []string{ledgertest.Owner, "archiver", "operator", "relay", "worker", "producer"} {
 		_, err := ledgertest.As(t, f.DB, role).Exec(t.Context(),
 			`update taskledger.event set data = null where biz_id = '1'`)
@@ -580,7 +572,7 @@ func TestErasureIsRefused(t *testing.T) {
 	f.finish("archived")
 	f.store()
 	f.finish("1")
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	one := []ledger.Key{key("1")}
 	var invalid *ledger.InvalidError
@@ -663,7 +655,7 @@ func TestErasedDuplicateOfAnArchivedTask(t *testing.T) {
 	f.store()
 	f.enqueue("1")
 	f.text(`select n::text from taskledger_internal.discard_archived(array[$1], array['1'], 'dispatcher') n`, kind)
-	f.project()
+	f.Project()
 	f.erase(erasure.Options{Keys: []ledger.Key{key("1")}})
 	f.want("texts", f.leaks(), "")
 	events := servicetest.Try(ledger.History(t.Context(), f.DB, key("1")))(t)

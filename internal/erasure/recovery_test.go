@@ -53,7 +53,7 @@ func (f *fixture) on(server *pgserver.Server) *fixture {
 // run archives all finished tasks and returns the report.
 func (f *fixture) run(place string, wrap func(archiver.Files) archiver.Files) (archiver.Report, error) {
 	f.T.Helper()
-	f.project()
+	f.Project()
 	db := f.As("archiver")
 	files := archiver.In(db, archive.Directory(place), place)
 	if wrap != nil {
@@ -165,7 +165,7 @@ func TestRecoveryOfArchiveAndErasure(t *testing.T) {
 	}
 	r.finish("a1", "a2")
 	r.enqueue("waits")
-	r.project()
+	r.Project()
 	early := r.seal()
 	lsn := r.text(`select pg_current_wal_insert_lsn()::text`)
 	r.store()

@@ -210,6 +210,12 @@ func (f *Feed) judge(ctx context.Context, w *walk) ([]ledger.Event, error) {
 	}
 	log := f.options.Logger.With("reader", f.reader, "events", missing.events, "since", w.since, "until", w.until)
 	if missing.events <= 0 {
+		if isArchived, err := f.isArchived(ctx, w.since); isArchived || err != nil {
+			if err == nil {
+				f.finish()
+			}
+			return nil, err
+		}
 		log.WarnContext(ctx, "feed cannot be audited: events that it read are gone")
 		f.finish()
 		return nil, nil
@@ -228,6 +234,13 @@ func (f *Feed) judge(ctx context.Context, w *walk) ([]ledger.Event, error) {
 	w.again = true
 	w.rewind()
 	return nil, nil
+}
+
+// isArchived reports whether the archive has removed events that a snapshot may not see. It has found all events that
+// this feed had read (function taskledger_internal.audit_cursors), while this audit was still to come.
+func (f *Feed) isArchived(ctx context.Context, since string) (bool, error) {
+	inFiles, inNone, err := archivedBeyond(ctx, f.db, Edge{Snapshot: since}, nil)
+	return inFiles.Events > 0 || inNone.Events > 0, err
 }
 
 // finish ends an audit: the next one covers the events read since it began.

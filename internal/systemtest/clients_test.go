@@ -93,8 +93,6 @@ func archiveOrder(t *testing.T, pool *pgxpool.Pool) {
 	ledgertest.Append(t, pool, key, ledger.EventStarted, ledger.EventSucceeded)
 	b := servicetest.NewDatabaseOn(t, pool)
 	b.Project()
-	ledgertest.ExecAsOwner(t, pool, `
-		update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
 	if r, err := archiver.Run(t.Context(), b.As("archiver"), archiver.Options{}); err != nil || r.Tasks != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}

@@ -30,9 +30,6 @@ func (h *hooks) archiveFinished(place string, kind ledger.Kind) {
 	tasks := int64(0)
 	h.Await("the tasks are archived", func() bool {
 		h.Project()
-		ledgertest.ExecAsOwner(h.T, h.DB, `
-			update taskledger.cursor set audited = null, unaudited = 0, unaudited_xor = 0 where reader = 'projector'`)
-		ledgertest.ExecAsOwner(h.T, h.DB, `delete from taskledger.cursor where reader = 'line'`)
 		r, err := archiver.Run(h.Context(), db, archiver.Options{Kinds: []ledger.Kind{kind}, Hold: time.Nanosecond,
 			Files: archiver.In(db, archive.Directory(place), place)})
 		if err != nil {
