@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -23,9 +25,11 @@ import (
 const imageUser = 65532
 
 // image writes the image of Linux's binaries as an OCI layout, taskledger-VERSION-image.tar. It contains the program,
-// the CAs of Mozilla, and the directory of the data.
+// the CAs of Mozilla, and the directory of the data. The layout also has the manifest.json of docker save: without it,
+// docker load reads the layout only if Docker keeps images in containerd, its default since version 29.
 func (r release) image(binaries []binary) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	var saved []savedImage
 	for _, b := range binaries {
 		if b.system != "linux" {
 			continue
@@ -37,6 +41,11 @@ func (r release) image(binaries []binary) error {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{
 			Platform: &v1.Platform{OS: b.system, Architecture: b.arch},
 		}})
+		s, err := r.savedImage(b, img)
+		if err != nil {
+			return err
+		}
+		saved = append(saved, s)
 	}
 	dir, err := os.MkdirTemp(r.dir, "image-")
 	if err != nil {
@@ -44,12 +53,52 @@ func (r release) image(binaries []binary) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	outer := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: index, Descriptor: v1.Descriptor{
-		Annotations: map[string]string{"org.opencontainers.image.ref.name": r.version},
+		// Docker and Podman name the image after the first, skopeo and others after the second.
+		Annotations: map[string]string{
+			"io.containerd.image.name":          "docker.io/library/taskledger:" + r.tag(),
+			"org.opencontainers.image.ref.name": r.tag(),
+		},
 	}})
 	if _, err := layout.Write(dir, outer); err != nil {
 		return err
 	}
+	text, err := json.Marshal(saved)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o644); err != nil {
+		return err
+	}
 	return r.tarDir(dir, filepath.Join(r.dir, "taskledger-"+r.version+"-image.tar"))
+}
+
+// tag returns the version as the tag of an image, which has no plus sign.
+func (r release) tag() string { return strings.ReplaceAll(r.version, "+", "_") }
+
+// savedImage is an image in manifest.json.
+type savedImage struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// savedImage returns the entry of an image in manifest.json. It has no list of platforms, so the tag of all but amd64
+// ends with the architecture.
+func (r release) savedImage(b binary, img v1.Image) (savedImage, error) {
+	path := func(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
+	manifest, err := img.Manifest()
+	if err != nil {
+		return savedImage{}, err
+	}
+	tag := "taskledger:" + r.tag()
+	if b.arch != "amd64" {
+		tag += "-" + b.arch
+	}
+	s := savedImage{Config: path(manifest.Config.Digest), RepoTags: []string{tag}}
+	for _, l := range manifest.Layers {
+		s.Layers = append(s.Layers, path(l.Digest))
+	}
+	return s, nil
 }
 
 // imageOf returns the image for a platform.

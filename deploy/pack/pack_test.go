@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -164,6 +165,11 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	name := manifest.Manifests[0].Annotations["io.containerd.image.name"]
+	if name != "docker.io/library/taskledger:v0.1.0" {
+		t.Errorf("Docker and Podman name the image %q", name)
+	}
+	wantSaved(t, dir)
 	if manifest, err = index.IndexManifest(); err != nil || len(manifest.Manifests) != 2 {
 		t.Fatalf("%d platforms: %v", len(manifest.Manifests), err)
 	}
@@ -204,6 +210,35 @@ func TestImage(t *testing.T) {
 		if _, isThere := files["data/"]; !isThere {
 			t.Error("no directory for the data")
 		}
+	}
+}
+
+// wantSaved checks the manifest.json of docker save: the tag of each platform, and files that exist.
+func wantSaved(t *testing.T, dir string) {
+	t.Helper()
+	var saved []savedImage
+	if err := json.Unmarshal([]byte(read(t, dir, "manifest.json")), &saved); err != nil {
+		t.Fatal(err)
+	}
+	var tags []string
+	for _, s := range saved {
+		tags = append(tags, s.RepoTags...)
+		for _, file := range append(s.Layers, s.Config) {
+			if read(t, dir, file) == "" {
+				t.Errorf("%s is empty", file)
+			}
+		}
+	}
+	if want := []string{"taskledger:v0.1.0", "taskledger:v0.1.0-arm64"}; !slices.Equal(tags, want) {
+		t.Errorf("docker load names the images %q, want %q", tags, want)
+	}
+}
+
+// A version of a commit with changed files is a valid tag.
+func TestTag(t *testing.T) {
+	t.Parallel()
+	if tag := (release{version: "v0.1.0+dirty"}).tag(); tag != "v0.1.0_dirty" {
+		t.Errorf("the tag is %s", tag)
 	}
 }
 
