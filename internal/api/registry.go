@@ -15,8 +15,12 @@ import (
 // end within twice that time, and a waiting request is refused when its wait ends.
 const TokensAge = 5 * time.Second
 
-// unknownAge is the least time between two reads caused by unknown tokens, which any client can send.
-const unknownAge = time.Second
+// unknownAge is the least time between two reads caused by unknown tokens, which any client can send. The token may be
+// newer than the last read, so the request waits for the next read; at most unknownWaiting requests wait at once.
+const (
+	unknownAge     = time.Second
+	unknownWaiting = 100
+)
 
 // sharedID begins the ids of callers without a token, which share a rate.
 const sharedID = "."
@@ -26,6 +30,8 @@ type registry struct {
 	read  func(context.Context) ([]Token, error)
 	limit int // the default rate
 	now   func() time.Time
+
+	waiting chan struct{} // has an element for each request with an unknown token that waits
 
 	mu       sync.Mutex // held while the tokens are read, so that one request reads them for all
 	readAt   time.Time
@@ -39,7 +45,7 @@ type registry struct {
 func newRegistry(db ledger.DB, limit int) *registry {
 	return &registry{
 		read:  func(ctx context.Context) ([]Token, error) { return readTokens(ctx, db, true) },
-		limit: limit, now: time.Now, buckets: map[string]*bucket{},
+		limit: limit, now: time.Now, waiting: make(chan struct{}, unknownWaiting), buckets: map[string]*bucket{},
 	}
 }
 
@@ -51,16 +57,42 @@ func (g *registry) bySecret(ctx context.Context, secret string) (*caller, error)
 		return nil, nil
 	}
 	hash := sha256.Sum256([]byte(secret))
-	return g.find(ctx, func() (Token, bool) {
+	var next time.Duration
+	lookup := func() (Token, bool) {
 		t, ok := g.byID[id]
+		if !ok {
+			next = unknownAge - g.now().Sub(g.readAt)
+		}
 		return t, ok && subtle.ConstantTimeCompare(t.hash, hash[:]) == 1
-	})
+	}
+	c, isNew, err := g.find(ctx, lookup)
+	if c != nil || err != nil || isNew || next <= 0 || !g.wait(ctx, next) {
+		return c, err
+	}
+	c, _, err = g.find(ctx, lookup)
+	return c, err
+}
+
+// wait waits, and reports whether the time has passed.
+func (g *registry) wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case g.waiting <- struct{}{}:
+		defer func() { <-g.waiting }()
+	default:
+		return false
+	}
+	select {
+	case <-time.After(d + time.Millisecond):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // named returns the caller that a certificate or a proxy names, or nil. isKnown reports whether a token exists for the
 // name, even if the token is revoked or expired.
 func (g *registry) named(ctx context.Context, name string) (c *caller, isKnown bool, err error) {
-	c, err = g.find(ctx, func() (Token, bool) {
+	c, _, err = g.find(ctx, func() (Token, bool) {
 		var t Token
 		t, isKnown = g.byName[name]
 		return t, isKnown
@@ -78,22 +110,24 @@ func (g *registry) isValid(ctx context.Context, c *caller) (bool, error) {
 		_, isKnown, err := g.named(ctx, c.name)
 		return !isKnown, err
 	}
-	found, err := g.find(ctx, func() (Token, bool) {
+	found, _, err := g.find(ctx, func() (Token, bool) {
 		t, ok := g.byID[c.id]
 		return t, ok
 	})
 	return found != nil, err
 }
 
-// find returns the caller that lookup finds, after reading the tokens if they are old.
-func (g *registry) find(ctx context.Context, lookup func() (Token, bool)) (*caller, error) {
+// find returns the caller that lookup finds, after reading the tokens if they are old. isNew reports whether it has
+// read them.
+func (g *registry) find(ctx context.Context, lookup func() (Token, bool)) (c *caller, isNew bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	age := g.now().Sub(g.readAt)
 	if age > TokensAge {
 		if err := g.load(ctx); err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		isNew = true
 	}
 	isValid := func(t Token, ok bool) bool {
 		return ok && t.RevokedAt.IsZero() && (t.ExpiresAt.IsZero() || !g.now().After(t.ExpiresAt))
@@ -101,14 +135,15 @@ func (g *registry) find(ctx context.Context, lookup func() (Token, bool)) (*call
 	t, ok := lookup()
 	if !isValid(t, ok) && age > unknownAge && age <= TokensAge {
 		if err := g.load(ctx); err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		isNew = true
 		t, ok = lookup()
 	}
 	if !isValid(t, ok) {
-		return nil, nil
+		return nil, isNew, nil
 	}
-	return &caller{id: t.ID, name: t.Name, role: t.Role, kinds: t.Kinds, rate: t.Rate}, nil
+	return &caller{id: t.ID, name: t.Name, role: t.Role, kinds: t.Kinds, rate: t.Rate}, isNew, nil
 }
 
 // forget makes the next request read the tokens again.
