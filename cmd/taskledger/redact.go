@@ -31,11 +31,11 @@ func (s *secrets) learnAddress(address string) {
 	}
 }
 
-// learn adds a secret. It ignores a short one, which could be a part of any text.
+// learn adds a secret. It ignores a short one and the program's name, which could be a part of any text.
 func (s *secrets) learn(secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(secret) >= 4 && !slices.Contains(s.known, secret) {
+	if len(secret) >= 4 && secret != "taskledger" && !slices.Contains(s.known, secret) {
 		s.known = append(s.known, secret)
 		// a longer one may contain a shorter one
 		slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) })
