@@ -1,7 +1,8 @@
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY . .
-RUN CGO_ENABLED=0 go build -o /quickstart ./examples/quickstart
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 go build -o /quickstart ./examples/quickstart
 
 FROM scratch
 COPY --from=build /quickstart /quickstart
