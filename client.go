@@ -182,6 +182,25 @@ func (c *Client) connect(user string) (*nats.Conn, error) {
 	return nc, err
 }
 
+// Wake wakes the services of the ledger if they sleep, see SleepAfter of package services. Call it after a transaction
+// that has enqueued tasks was committed: until it is called, the tasks wait for the services to wake by themselves.
+//
+// With the NATS server that taskledger serve runs, the login needs the role producer or worker.
+func (c *Client) Wake(ctx context.Context) error {
+	if c.options.NATSURL == "" {
+		_, err := natsclient.Wake(ctx, c.DB, natsconfig.Waiter)
+		if _, isMissing := errors.AsType[*natsclient.NoUserError](err); isMissing {
+			_, err = natsclient.Wake(ctx, c.DB, natsconfig.Worker)
+		}
+		return err
+	}
+	nc, err := c.NATS()
+	if err != nil {
+		return err
+	}
+	return natsclient.Publish(ctx, nc, stream.PrefixOf(nc).Wake(), nil)
+}
+
 // Wait returns a task once it has finished, in this process or another; [ledger.Wait] lists the errors. A client
 // is also the waiter of [ledger.WaitMany] and of a kind's method Wait.
 //

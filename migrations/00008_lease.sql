@@ -502,6 +502,7 @@ comment on function taskledger_internal.may_have_lease(text, json) is
 create view taskledger.broker as
 select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detail->>'address' as address,
        l.detail->>'ca' as ca, l.detail->>'peers' as peers, substr(l.name, 8) as member,
+       coalesce((l.detail->>'asleep')::boolean, false) as is_asleep,
        exists (
          select from pg_catalog.pg_locks k
            join pg_catalog.pg_stat_activity a on a.pid = k.pid and a.usename = l.login
@@ -515,7 +516,8 @@ select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detai
 comment on view taskledger.broker is
   'The NATS server that serve runs; with --peers, one row for each member of the cluster, and peers lists all '
   'members. is_here: its process holds a lock in this database, whose number is the lease''s nonce. Otherwise this '
-  'database is a copy and the row belongs to its original, or the process has ended.';
+  'database is a copy and the row belongs to its original, or the process has ended, or is_asleep: it runs without a '
+  'session until a message wakes it.';
 
 insert into taskledger.mutex (name) values ('archive');
 

@@ -8485,6 +8485,7 @@ CREATE VIEW taskledger.broker AS
     (l.detail ->> 'ca'::text) AS ca,
     (l.detail ->> 'peers'::text) AS peers,
     substr(l.name, 8) AS member,
+    COALESCE(((l.detail ->> 'asleep'::text))::boolean, false) AS is_asleep,
     (EXISTS ( SELECT
            FROM (pg_locks k
              JOIN pg_stat_activity a ON (((a.pid = k.pid) AND (a.usename = l.login))))
@@ -8494,7 +8495,7 @@ CREATE VIEW taskledger.broker AS
    FROM taskledger.lease l
   WHERE ((l.name = 'broker'::text) OR (l.name ~~ 'broker/%'::text));
 
-COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs; with --peers, one row for each member of the cluster, and peers lists all members. is_here: its process holds a lock in this database, whose number is the lease''s nonce. Otherwise this database is a copy and the row belongs to its original, or the process has ended.';
+COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs; with --peers, one row for each member of the cluster, and peers lists all members. is_here: its process holds a lock in this database, whose number is the lease''s nonce. Otherwise this database is a copy and the row belongs to its original, or the process has ended, or is_asleep: it runs without a session until a message wakes it.';
 
 CREATE TABLE taskledger.broker_user (
     name text NOT NULL COLLATE pg_catalog."C",

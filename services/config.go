@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ import (
 
 // Conns is how many connections to PostgreSQL the services of [Run] use, including the HTTP server.
 const Conns = 18
+
+// MinSleepAfter is the least [Config].SleepAfter.
+const MinSleepAfter = 100 * time.Millisecond
 
 // Connector opens a connection to NATS, with options in addition to the connector's own. The services open
 // several connections. A connection whose credentials NATS has refused stays closed.
@@ -114,6 +118,17 @@ type Config struct {
 	drain func()
 	// awaitNATS waits for the NATS server of this database. Default: no wait.
 	awaitNATS func(context.Context) error
+	// SleepAfter is how long a ledger must have nothing to do before the services stop and end their sessions, so that
+	// a managed database may suspend. They start again for a message (see [taskledger.Client.Wake]), for a request
+	// to the HTTP server except a probe, a scrape, or the poll of a known worker, and when the first timer or schedule
+	// is due. At least 100 ms. Default: they never sleep.
+	SleepAfter time.Duration
+	// SleepAtMost is the longest sleep: how late a task may begin whose producer sends no message. Default: 1 h.
+	SleepAtMost time.Duration
+	// sleeper stops and starts the services; nil: they never sleep.
+	sleeper *sleeper
+	// idlePools are pools of the process, besides those of the services, whose sessions end while it sleeps.
+	idlePools []*pgxpool.Pool
 	// Logger receives the log lines of the services, each with its service's name. Default: [slog.Default].
 	Logger *slog.Logger
 	// Describe returns the text of an error for the log, and its cure. Default: the text of the error.
@@ -154,6 +169,23 @@ func (c Config) Validate() error {
 			faults = append(faults, fmt.Errorf("services: Alarms: %w", err))
 		}
 	}
+	if c.SleepAfter != 0 && c.SleepAfter < MinSleepAfter {
+		faults = append(faults, fmt.Errorf("services: SleepAfter must be at least %s, got %s", MinSleepAfter,
+			c.SleepAfter))
+	}
+	if c.SleepAtMost < 0 || c.SleepAtMost > 0 && c.SleepAtMost < c.SleepAfter {
+		faults = append(faults, fmt.Errorf("services: SleepAtMost must be at least SleepAfter, got %s", c.SleepAtMost))
+	}
+	if c.SleepAtMost != 0 && c.SleepAfter == 0 {
+		faults = append(faults, errors.New("services: SleepAtMost needs SleepAfter"))
+	}
+	for _, db := range c.pools() {
+		if kept := db.Config(); c.SleepAfter > 0 && max(kept.MinConns, kept.MinIdleConns) > 0 {
+			faults = append(faults, errors.New("services: SleepAfter needs pools that keep no connection: "+
+				"leave out pool_min_conns and pool_min_idle_conns"))
+			break
+		}
+	}
 	if c.ArchiveAfter < 0 {
 		faults = append(faults, errors.New("services: ArchiveAfter must be at least 0s"))
 	}
@@ -172,6 +204,21 @@ func (c Config) Validate() error {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+// pools returns the pools whose sessions end while the services sleep.
+func (c Config) pools() []*pgxpool.Pool {
+	all := slices.Clone(c.idlePools)
+	if c.DB != nil {
+		all = append(all, c.DB)
+	}
+	if c.API != nil {
+		all = append(all, c.API.config.DB)
+		if c.API.config.WorkDB != nil {
+			all = append(all, c.API.config.WorkDB)
+		}
+	}
+	return all
 }
 
 func (c Config) withDefaults() Config {

@@ -184,6 +184,7 @@ func (o EmbedOptions) startServices(
 	ctx context.Context, stop context.CancelCauseFunc, client *taskledger.Client,
 ) (stopServices func(), err error) {
 	c, closePool := o.Services, func() {}
+	c.idlePools = []*pgxpool.Pool{client.DB}
 	if c.DB == nil {
 		config := client.DB.Config()
 		pgpool.Limit(config, o.Client.DatabaseURL, Conns)

@@ -230,6 +230,13 @@ func (h *Handler) Drain() {
 	}
 }
 
+// rest ends the connections of workers until one asks again.
+func (h *Handler) rest() {
+	if h.work != nil {
+		h.work.Rest()
+	}
+}
+
 // Admit authenticates a request for another handler of the program, which shares the API's callers. It returns the
 // caller's name. The error is a [*client.Problem] unless role, or a higher one, is the caller's: viewer, producer,
 // worker, operator or admin.

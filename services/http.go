@@ -56,6 +56,12 @@ func (c Config) endpoints(r *reporter) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.sleeper != nil {
+		c.sleeper.metrics, err = metrics.Handler(process)
+		if err != nil {
+			return nil, err
+		}
+	}
 	probes, err := probe.New(probe.Config{DB: c.DB, Report: r.conditions, ReportCritical: r.critical,
 		Metrics: exported, Logger: log})
 	if err != nil {
@@ -70,9 +76,9 @@ func (c Config) endpoints(r *reporter) (http.Handler, error) {
 	return c.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/healthz", "/readyz", "/metrics":
-			probes.ServeHTTP(w, r)
+			c.sleeper.probes(probes).ServeHTTP(w, r)
 		default:
-			rest.ServeHTTP(w, r)
+			c.sleeper.gate(rest).ServeHTTP(w, r)
 		}
 	})), nil
 }
@@ -83,7 +89,7 @@ func (c Config) before(rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for path, handler := range c.Handlers {
 			if r.URL.Path == path || strings.HasSuffix(path, "/") && strings.HasPrefix(r.URL.Path, path) {
-				handler.ServeHTTP(w, r)
+				c.sleeper.gate(handler).ServeHTTP(w, r)
 				return
 			}
 		}

@@ -155,7 +155,7 @@ func TestPrefixesAreRights(t *testing.T) {
 		for _, p := range prefixes {
 			outcome := p.OutcomeSubjects()[0]
 			for _, subject := range []string{
-				p.Copies(), p.AllReports(), p.OfferSubject("*"), p.ProgressSubject(">"), outcome, p.Inboxes(),
+				p.Copies(), p.Wake(), p.AllReports(), p.OfferSubject("*"), p.ProgressSubject(">"), outcome, p.Inboxes(),
 			} {
 				_, err := nc.SubscribeSync(subject)
 				if isReached(t, nc, err, subject) {
@@ -163,7 +163,7 @@ func TestPrefixesAreRights(t *testing.T) {
 				}
 			}
 			for _, subject := range []string{
-				p.Copies(), p.ReportSubject("s"), p.OfferSubject("s"), p.Pattern("1", "succeeded", "greet"),
+				p.Copies(), p.Wake(), p.ReportSubject("s"), p.OfferSubject("s"), p.Pattern("1", "succeeded", "greet"),
 				p.CheckpointSubject("checkpoint.c"), "$JS.API.STREAM.INFO." + p.Stream(),
 				"$JS.API.STREAM.DELETE." + p.Stream(),
 			} {

@@ -59,14 +59,25 @@ func Run(ctx context.Context, c Config) error {
 	if c.ArchiveAfter > 0 {
 		services = append(services, c.archiver())
 	}
+	reports := &reporter{config: c}
+	defer reports.close()
+	if c.SleepAfter > 0 {
+		c.sleeper = newSleeper(ctx, c, server, reports)
+	}
+	var web *service
 	if c.Listener != nil {
-		reports := &reporter{config: c}
-		defer reports.close()
 		endpoints, err := c.http(reports)
 		if err != nil {
 			return err
 		}
-		services = append(services, endpoints)
+		web = &endpoints
+	}
+	if c.sleeper != nil {
+		c.sleeper.run(ctx, services, web)
+		return nil
+	}
+	if web != nil {
+		services = append(services, *web)
 	}
 	return c.runBeside(ctx, server, services)
 }

@@ -26,12 +26,12 @@ import (
 // Any gateway of the same ledger accepts the outcome of an attempt, even if the process that gave it has ended: the
 // fence and the ledger are enough. It is safe for concurrent use.
 type gateway struct {
-	config  remote.Config
-	running context.Context // done after Stop
-	stop    context.CancelFunc
-	key     atomic.Pointer[[]byte] // of fences, once it is read
+	config remote.Config
+	key    atomic.Pointer[[]byte] // of fences, once it is read
 
-	mu      sync.Mutex // guards the fields below
+	mu      sync.Mutex      // guards the fields below
+	running context.Context // of new pools; done after Drain
+	stop    context.CancelFunc
 	pools   map[string]*gatewayPool
 	stopped bool
 	ended   sync.WaitGroup // of the pools
@@ -75,8 +75,19 @@ func poolConfig(c remote.Config, name string) Config {
 func (g *gateway) Drain() {
 	g.mu.Lock()
 	g.stopped = true
-	g.mu.Unlock()
 	g.stop()
+	g.mu.Unlock()
+	g.ended.Wait()
+}
+
+// Rest ends the pools of all callers. The next Ask of each starts a new one.
+func (g *gateway) Rest() {
+	g.mu.Lock()
+	g.stop()
+	if !g.stopped {
+		g.running, g.stop = context.WithCancel(context.Background())
+	}
+	g.mu.Unlock()
 	g.ended.Wait()
 }
 
@@ -97,8 +108,9 @@ func (g *gateway) pool(caller string) (*gatewayPool, error) {
 		return nil, err
 	}
 	g.pools[caller] = p
+	running := g.running
 	g.ended.Go(func() {
-		err := p.run(g.running)
+		err := p.run(running)
 		g.mu.Lock()
 		delete(g.pools, caller)
 		g.mu.Unlock()
@@ -107,6 +119,13 @@ func (g *gateway) pool(caller string) (*gatewayPool, error) {
 		}
 	})
 	return p, nil
+}
+
+// isStopped reports whether no task begins any more.
+func (g *gateway) isStopped() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stopped
 }
 
 // existing returns the pool of a caller, or nil.

@@ -167,7 +167,7 @@ func (p *gatewayPool) sweep(ctx context.Context) bool {
 
 // endError returns why no request begins any more. p.mu is held.
 func (p *gatewayPool) endError() error {
-	if p.gateway.running.Err() != nil {
+	if p.gateway.isStopped() {
 		return ErrStopping
 	}
 	return errPoolEnded

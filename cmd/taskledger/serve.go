@@ -40,6 +40,9 @@ type serveFlags struct {
 	latency    time.Duration
 	leaseTTL   time.Duration
 	ackTimeout time.Duration
+
+	sleepAfter  time.Duration
+	sleepAtMost time.Duration
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -75,6 +78,10 @@ database for other commands.
 
 With --consoles, serve runs no services: it serves the consoles of all ledgers in the file of ledgers, each below
 /ledgers/NAME/, and a page with their states at /.
+
+With --sleep-after, the services stop once the ledger has had nothing to do for that time, and leave no session in
+PostgreSQL, so that a managed one may suspend. They start for a message on the subject taskledger.wake, for an HTTP
+request that is not a probe, when a task or a schedule is due, or after --sleep-at-most.
 
 Services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others
 do. The log and taskledger status report the cure, and serve starts the service again every 5 s.
@@ -144,8 +151,13 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 		"after this time another relay replaces a relay that hangs (default: 5s)")
 	addDuration(cmd.Flags(), &f.ackTimeout, "ack-timeout",
 		"how long the relay waits for JetStream to store a page (default: 5s)")
+	addDuration(cmd.Flags(), &f.sleepAfter, "sleep-after",
+		"how long the ledger must have nothing to do before the services sleep, without a session in PostgreSQL\n"+
+			"(default: never)")
+	addDuration(cmd.Flags(), &f.sleepAtMost, "sleep-at-most",
+		"the longest sleep, after which tasks begin whose producer sent no message (default: 1h)")
 	refuseZero(cmd.Flags(), "stream-max-bytes", "stream-max-age", "stream-replicas", "latency", "lease-ttl",
-		"ack-timeout")
+		"ack-timeout", "sleep-after", "sleep-at-most")
 	f.api.add(cmd.Flags())
 	cmd.Flags().StringVar(&f.push, "push", "",
 		"`file` with kinds whose tasks are sent to HTTP servers: docs/webhooks.md (default: none)")
@@ -154,7 +166,8 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	f.archive.add(cmd)
 	for _, name := range []string{
 		"postgres-binaries", "listen", "stream", "stream-max-bytes", "stream-max-age", "stream-replicas", "nats-listen",
-		"advertise", "peers", "cluster-listen", "latency", "lease-ttl", "ack-timeout", "push",
+		"advertise", "peers", "cluster-listen", "latency", "lease-ttl", "ack-timeout", "push", "sleep-after",
+		"sleep-at-most",
 	} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	}
@@ -192,6 +205,14 @@ func (f serveFlags) validate() error {
 	}
 	if f.latency < 0 || f.latency > time.Second {
 		return usagef("--latency must be between 0s and 1s, got %s", f.latency)
+	}
+	switch {
+	case f.sleepAfter != 0 && f.sleepAfter < services.MinSleepAfter:
+		return usagef("--sleep-after must be at least %s, got %s", services.MinSleepAfter, f.sleepAfter)
+	case f.sleepAtMost != 0 && f.sleepAfter == 0:
+		return usagef("--sleep-at-most needs --sleep-after")
+	case f.sleepAtMost != 0 && f.sleepAtMost < f.sleepAfter:
+		return usagef("--sleep-at-most must be at least --sleep-after, got %s", f.sleepAtMost)
 	}
 	for _, d := range []struct {
 		flag  string
@@ -295,6 +316,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		Latency: f.latency, LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
 		Alarms: alarms, Seal: sealed, ArchiveAfter: f.archive.after, ArchiveTo: f.archive.place(),
 		OpenObjects: a.openStore, Logger: a.log, Describe: a.explain,
+		SleepAfter: f.sleepAfter, SleepAtMost: f.sleepAtMost,
 	}
 	if f.isOff {
 		f.api.pollEvery = waitPoll

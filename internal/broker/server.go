@@ -40,6 +40,9 @@ var (
 var ErrPooler = errors.New("the NATS server of taskledger serve needs a direct connection to PostgreSQL, " +
 	"because a pooler in transaction mode loses its lock: name PostgreSQL itself in DATABASE_URL, or set NATS_URL")
 
+// ErrAsleep is the cause of a context with which [Server.Run] leaves the NATS server running.
+var ErrAsleep = errors.New("the process sleeps")
+
 var errStopped = errors.New("this process does not run the NATS server now")
 
 // Server is the NATS server of a database in this process, or its standby.
@@ -77,9 +80,18 @@ func New(c Config) (*Server, error) {
 // Run runs the server whenever this process holds the lease, until ctx is done. Then another process takes over at
 // once. It retries through outages of PostgreSQL.
 //
+// If the cause of ctx is [ErrAsleep], the NATS server goes on without a connection to the database. Then call Run again
+// when the process wakes, or [Server.Close]. Meanwhile, another process that stands by wakes this one, see
+// [natsclient.Wake], and takes over if that fails.
+//
 // Errors: [ErrPooler]; [reserve.ErrHeld] if another process uses the directory and runs no server of this database.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.stop()
+	s.resume()
+	defer func() {
+		if !isAsleep(ctx) {
+			s.stop()
+		}
+	}()
 	var delay loop.Backoff
 	delay.Max = time.Second
 	logged := ""
@@ -105,6 +117,19 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
+// isAsleep reports whether the process begins to sleep.
+func isAsleep(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrAsleep) }
+
+// resume gives a server that ran while the process slept the whole term to renew its lease.
+func (s *Server) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewed = time.Now()
+}
+
+// Close stops a NATS server that runs while the process sleeps.
+func (s *Server) Close() { s.stop() }
+
 // isOverdue reports whether another process may have taken the lease. No other process runs the server of a member.
 func (s *Server) isOverdue() bool {
 	if s.cluster != nil {
@@ -123,6 +148,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	defer closeConn(conn)
 	for first := true; ; first = false {
+		s.wakeOther(ctx, conn)
 		holds, err := s.renew(ctx, conn, nonce)
 		if err != nil {
 			return err
@@ -154,6 +180,9 @@ func (s *Server) serve(ctx context.Context) error {
 			return nil
 		}
 		err = waitOn(ctx, conn, s.config.TTL/5)
+		if isAsleep(ctx) {
+			return s.fallAsleep(ctx, conn, nonce)
+		}
 		if ctx.Err() != nil {
 			s.stop()
 			s.yield(ctx, conn)
@@ -302,6 +331,38 @@ func (s *Server) yield(ctx context.Context, conn *pgx.Conn) {
 			"expires_in", s.config.TTL, "error", err)
 	}
 }
+
+// fallAsleep records that the server runs without this connection.
+func (s *Server) fallAsleep(ctx context.Context, conn *pgx.Conn, nonce int64) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.TTL/3)
+	defer cancel()
+	s.mu.Lock()
+	row := lease.Broker{Nonce: nonce, Peers: s.cluster.String(), Address: s.address(), CA: s.ca, Asleep: true}
+	s.mu.Unlock()
+	_, err := lease.TakeBroker(ctx, conn, s.cluster.member(), s.holder, 0, row)
+	return err
+}
+
+// wakeOther wakes the process whose server sleeps, unless this process runs a server, and leaves it time to renew its
+// lease.
+func (s *Server) wakeOther(ctx context.Context, conn *pgx.Conn) {
+	if s.cluster != nil || s.preferred() != "" {
+		return
+	}
+	for range wakeAttempts {
+		wasAsleep, err := natsclient.Wake(ctx, conn, natsconfig.Relay)
+		if err != nil {
+			s.config.Logger.InfoContext(ctx, "the NATS server of a process that slept does not answer; takes over",
+				"error", err)
+		}
+		if !wasAsleep || loop.Sleep(ctx, s.config.TTL/15) != nil {
+			return
+		}
+	}
+}
+
+// wakeAttempts is how often a process that stands by wakes another one before it takes over.
+const wakeAttempts = 3
 
 // start starts the server, unless it runs.
 func (s *Server) start(ctx context.Context, conn *pgx.Conn) error {

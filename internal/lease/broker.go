@@ -27,6 +27,7 @@ type Broker struct {
 	CA      string `json:"ca,omitempty"`      // PEM of the CA of its certificate; "" if it has none
 	Nonce   int64  `json:"nonce"`             // the number of the advisory lock that its process holds
 	Peers   string `json:"peers,omitempty"`   // all members of its cluster; "" if it is alone
+	Asleep  bool   `json:"asleep,omitempty"`  // it runs without a session until a message wakes its process
 }
 
 // TakeBroker takes or renews the lease of a member of a cluster. With member "", it is the lease of a single server. It

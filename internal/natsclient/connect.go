@@ -96,6 +96,20 @@ func dialOne(ctx context.Context, network string, found Server, servers int) (ne
 	return secure(ctx, conn, found)
 }
 
+// oneDialer connects to one server until ctx is done.
+type oneDialer struct {
+	ctx    context.Context
+	server Server
+}
+
+// Dial implements [nats.CustomDialer]. It ignores the address.
+func (d *oneDialer) Dial(network, _ string) (net.Conn, error) {
+	return dialOne(d.ctx, network, d.server, 1)
+}
+
+// SkipTLSHandshake reports to package nats that [oneDialer.Dial] has begun TLS.
+func (d *oneDialer) SkipTLSHandshake() bool { return true }
+
 // SkipTLSHandshake reports to package nats that [dialer.Dial] has begun TLS.
 func (d *dialer) SkipTLSHandshake() bool { return true }
 

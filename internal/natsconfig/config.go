@@ -248,6 +248,12 @@ func (s shared) add(list []account, p ledgerstream.Prefix) {
 	stream.exports = append(stream.exports, exported("service", p.AllReplays(), "", s.operators),
 		exported("stream", offers, "", s.workers))
 	stream.imports = append(stream.imports, imported("stream", s.workers, reports))
+	for _, name := range []string{s.workers, s.operators, s.waiters} {
+		stream.imports = append(stream.imports, imported("stream", name, p.Wake()))
+	}
+	for _, a := range []*account{workers, operators, waiters} {
+		a.exports = append(a.exports, exported("stream", p.Wake(), "", s.stream))
+	}
 	workers.exports = append(workers.exports, exported("stream", progress, "", s.operators),
 		exported("stream", reports, "", s.stream))
 	workers.imports = append(workers.imports, imported("stream", s.stream, offers))

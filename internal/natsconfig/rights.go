@@ -26,16 +26,17 @@ func relayRights(p stream.Prefix) *rights {
 			p.AllSubjects(),
 			api(p, "STREAM.CREATE"), api(p, "STREAM.UPDATE"), api(p, "STREAM.INFO"), api(p, "STREAM.MSG.GET"),
 			api(p, "STREAM.MSG.DELETE"), api(p, "CONSUMER.LIST"),
-			p.Copies(), allOffers(p), p.AllReports(), allProgress(p), p.CheckpointSubject("checkpoint.>"),
+			p.Copies(), allOffers(p), p.AllReports(), allProgress(p), p.CheckpointSubject("checkpoint.>"), p.Wake(),
 		},
-		subscribe: append([]string{p.Inboxes(), p.Copies(), p.AllReports(), allOffers(p)}, p.OutcomeSubjects()...),
+		subscribe: append([]string{p.Inboxes(), p.Copies(), p.AllReports(), allOffers(p), p.Wake()},
+			p.OutcomeSubjects()...),
 	}
 }
 
 // workerRights are for workers, which run tasks and wait for other tasks. Workers need no right on the stream.
 func workerRights(p stream.Prefix) *rights {
 	return &rights{
-		publish:   []string{p.AllReports(), allProgress(p)},
+		publish:   []string{p.AllReports(), allProgress(p), p.Wake()},
 		subscribe: append([]string{allOffers(p)}, p.OutcomeSubjects()...),
 	}
 }
@@ -48,18 +49,19 @@ func operatorRights(p stream.Prefix) *rights {
 		publish: []string{
 			api(p, "STREAM.INFO"), api(p, "STREAM.DELETE"), api(p, "CONSUMER.LIST"),
 			p.AllReplays(), "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO." + p.ReplayStream(),
-			"$JS.API.STREAM.MSG.GET." + p.ReplayStream(), "$JS.API.DIRECT.GET." + p.ReplayStream() + ".>",
+			"$JS.API.STREAM.MSG.GET." + p.ReplayStream(), "$JS.API.DIRECT.GET." + p.ReplayStream() + ".>", p.Wake(),
 		},
 		subscribe: append([]string{p.Inboxes(), allProgress(p)}, p.OutcomeSubjects()...),
 	}
 }
 
-// waiterRights are for programs that wait for results. No other account imports the subjects to which they publish.
-// Where ledgers share the account, they publish nothing that programs of another ledger receive.
+// waiterRights are for programs that enqueue tasks and wait for results: they wake the services. No other account
+// imports the other subjects to which they publish. Where ledgers share the account, they publish nothing that programs
+// of another ledger receive.
 func waiterRights(p stream.Prefix) *rights {
 	r := &rights{subscribe: p.OutcomeSubjects()}
 	if p != stream.None {
-		r.publish = []string{p.Inboxes()}
+		r.publish = []string{p.Inboxes(), p.Wake()}
 	}
 	return r
 }

@@ -62,6 +62,8 @@ type Readiness struct {
 	Error string `json:"error,omitempty"` // why the conditions could not be read
 	Cure  string `json:"cure,omitempty"`  // of the error
 
+	Asleep bool `json:"asleep,omitempty"` // the services sleep: nothing was examined
+
 	Degraded []Condition `json:"degraded"` // the conditions that hold
 }
 

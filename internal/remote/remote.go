@@ -34,6 +34,9 @@ type Gateway interface {
 	Release(ctx context.Context, caller, session string, fences []string) (int, error)
 	// Term returns how long a task stays with a worker that does not report.
 	Term() time.Duration
+	// Rest ends all sessions and connections of workers. The next Ask begins them again. Call it while no task is at
+	// work.
+	Rest()
 	// Drain begins no further task, and returns when no task is at work.
 	Drain()
 }

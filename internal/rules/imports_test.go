@@ -27,7 +27,7 @@ var rules = []rule{
 			"/internal/pgpool", "/internal/reserve",
 			"/ledger/...", "/outbox", "/projector", "/workers", "/internal/scheduler", "/internal/dispatcher",
 			"/internal/health", "/internal/probe", "/metrics", "/internal/webhooks", "/internal/alarm",
-			"/internal/api", "/internal/archive", "/internal/console", "/internal/relays",
+			"/internal/api", "/internal/archive", "/internal/console", "/internal/idle", "/internal/relays",
 			"/internal/remote",
 			"/internal/archiver", "/internal/seal/...", "/internal/broker", "/internal/httpserver", "/internal/loop",
 			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
@@ -240,6 +240,12 @@ var rules = []rule{
 			"/internal/only",
 			"/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats},
 		reason: "the users' tests need a broker, and their production code does not get it",
+	},
+	{
+		pkg: "/internal/idle",
+		may: []string{"/internal/feed", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/relays",
+			"/internal/schedules", pgx},
+		reason: "what the services have to do, by views and functions of those that own it",
 	},
 	{
 		pkg: "/internal/schedules", may: []string{"/ledger", "/internal/pgerr", "/internal/pgquery"},

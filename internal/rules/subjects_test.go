@@ -16,7 +16,7 @@ import (
 // stream.Prefix. Tests may use the names of a ledger without a prefix that it exports.
 var (
 	namesSubject = regexp.MustCompile(`^(\$JS\.(API|ACK)\..*\.)?(ledger\.([*>0-9]|$)|` +
-		`taskledger\.(dispatch|progress|copies)($|\.)|LEDGER($|[._])|SUBSCRIBER_|subscriber\.($|[*>])|_INBOX)`)
+		`taskledger\.(dispatch|progress|copies|wake)($|\.)|LEDGER($|[._])|SUBSCRIBER_|subscriber\.($|[*>])|_INBOX)`)
 	withoutPrefix = []string{"Name", "AllSubjects", "Copies", "Subject", "Encode"}
 )
 

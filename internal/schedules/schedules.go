@@ -15,6 +15,8 @@ import (
 var (
 	//go:embed sql/summary.sql
 	summarySQL string
+	//go:embed sql/next.sql
+	nextSQL string
 	//go:embed sql/passed_over.sql
 	passedOverSQL string
 )
@@ -63,6 +65,13 @@ func ReadSummary(ctx context.Context, db ledger.DB) (s Summary, err error) {
 		return s, &ledger.CorruptError{What: "names of paused schedules", Err: err}
 	}
 	return s, nil
+}
+
+// ReadNext returns the number of microseconds until the first firing of all schedules, by the database's clock; nil:
+// none is to come.
+func ReadNext(ctx context.Context, db ledger.DB) (micros *int64, err error) {
+	_, err = pgquery.Row(ctx, db, nextSQL, nil, &micros)
+	return micros, pgerr.Explain("read the next firing", err)
 }
 
 // PassedOver is a schedule that has passed over firings: missed, overlapping or paused.

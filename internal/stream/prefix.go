@@ -140,6 +140,10 @@ func (p Prefix) ReplayStream() string { return p.stream("REPLAY") }
 // hold a lease answer. It is not on the stream.
 func (p Prefix) Copies() string { return p.subject(Copies) }
 
+// Wake returns the subject whose messages, of any content, wake the services of a ledger that sleep. It is not on the
+// stream.
+func (p Prefix) Wake() string { return p.subject(wake) }
+
 // ProgressSubject returns the subject on which workers of a kind publish the progress of their handlers, in
 // plain NATS and not on the stream. The kind may be ">".
 func (p Prefix) ProgressSubject(kind ledger.Kind) string {

@@ -94,12 +94,12 @@ func TestPrefixesSeparate(t *testing.T) {
 
 func subjectsOf(p stream.Prefix) []string {
 	event := p.Pattern("7", "succeeded", "coupon.send")
-	return []string{p.Copies(), p.ReportSubject("s"), p.OfferSubject("s"), p.ProgressSubject("coupon.send"), event,
-		p.ServedSubject("mails", event)}
+	return []string{p.Copies(), p.Wake(), p.ReportSubject("s"), p.OfferSubject("s"), p.ProgressSubject("coupon.send"),
+		event, p.ServedSubject("mails", event)}
 }
 
 func filtersOf(p stream.Prefix) []string {
-	return append(p.OutcomeSubjects(), p.AllSubjects(), p.Copies(), p.AllReports(), p.OfferSubject("*"),
+	return append(p.OutcomeSubjects(), p.AllSubjects(), p.Copies(), p.Wake(), p.AllReports(), p.OfferSubject("*"),
 		p.ProgressSubject(">"), p.ServedSubject("mails", p.AllSubjects()))
 }
 

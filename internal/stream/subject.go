@@ -20,6 +20,9 @@ const AllSubjects = prefix + ".>"
 // Copies is [Prefix.Copies] of a ledger without a [Prefix].
 const Copies = "taskledger.copies"
 
+// wake is [Prefix.Wake] of a ledger without a [Prefix].
+const wake = "taskledger.wake"
+
 // bookkeepingPrefix begins the third word of the subjects of reserved kinds. Filters of types for the kinds of users,
 // such as ledger.*.succeeded.>, do not match these subjects.
 const bookkeepingPrefix = "taskledger-"

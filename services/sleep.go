@@ -1,0 +1,237 @@
+package services
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/idle"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/stream"
+)
+
+// defaultSleepAtMost is the longest sleep.
+const defaultSleepAtMost = time.Hour
+
+// Bounds of the time between two looks at a ledger that is not idle.
+const (
+	minLook = 10 * time.Millisecond
+	maxLook = 15 * time.Second
+)
+
+// sleeper runs services until their ledger is idle, closes all connections to the database, and sleeps until something
+// wakes it. Nothing of a service knows about it: services are stopped and started, as by a restart of the process.
+//
+// A task cannot be missed between the decision and the sleep: once all services have ended, the sleeper looks again, in
+// a snapshot beside no open transaction. A task that this snapshot does not show was enqueued later, and the
+// subscription to the message that follows it is older.
+type sleeper struct {
+	config  Config
+	server  *broker.Server // nil: none
+	reports *reporter
+	log     *slog.Logger
+	ended   <-chan struct{} // closed when run must end
+	metrics http.Handler    // of the process, while the services sleep; nil without an HTTP server
+	webEnd  chan struct{}   // closed when the HTTP server has ended
+	nc      *nats.Conn      // receives the messages; nil before the first look
+
+	message chan struct{} // a message came, or one may have been lost; has room for one
+	use     chan struct{} // a request needs the services; has room for one
+
+	mu       sync.Mutex
+	isAwake  bool
+	changed  chan struct{} // closed when isAwake changes
+	requests int           // that are being served
+	used     time.Time     // when the last of them ended, or the services were started
+	polls    map[*poll]struct{}
+	admitted map[caller]struct{} // workers whose polls were answered
+}
+
+// newSleeper returns a sleeper whose run ends when ctx is done.
+func newSleeper(ctx context.Context, c Config, server *broker.Server, reports *reporter) *sleeper {
+	return &sleeper{
+		config: c, server: server, reports: reports, log: c.Logger.With("service", "sleep"),
+		ended: ctx.Done(), webEnd: make(chan struct{}), message: make(chan struct{}, 1), use: make(chan struct{}, 1),
+		isAwake: true, changed: make(chan struct{}),
+		polls: make(map[*poll]struct{}), admitted: make(map[caller]struct{}),
+	}
+}
+
+// run runs the services whenever the ledger needs them, and web all the time.
+func (s *sleeper) run(ctx context.Context, services []service, web *service) {
+	go func() {
+		defer close(s.webEnd)
+		if web != nil {
+			s.config.keep(ctx, *web)
+		}
+	}()
+	for ctx.Err() == nil {
+		s.wake()
+		s.work(ctx, services)
+		if ctx.Err() == nil {
+			s.sleep(ctx)
+		}
+	}
+	<-s.webEnd
+	if s.server != nil {
+		s.server.Close()
+	}
+	if s.nc != nil {
+		s.nc.Close()
+	}
+}
+
+// work runs the services until the ledger is idle or ctx is done.
+func (s *sleeper) work(ctx context.Context, services []service) {
+	awake, end := context.WithCancel(ctx)
+	defer end()
+	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var server, watching sync.WaitGroup
+	if s.server != nil {
+		server.Go(func() {
+			s.config.keep(serving, service{"nats", func(ctx context.Context, _ *slog.Logger) error {
+				return s.server.Run(ctx)
+			}})
+		})
+	}
+	watching.Go(func() {
+		s.watch(awake)
+		end()
+	})
+	s.config.runAll(awake, services)
+	watching.Wait()
+	if ctx.Err() == nil {
+		if s.config.API != nil {
+			s.config.API.rest()
+		}
+		stop(broker.ErrAsleep)
+	} else {
+		<-s.webEnd // requests of workers need NATS
+		stop(nil)
+	}
+	server.Wait()
+}
+
+// watch returns when the ledger is idle or ctx is done.
+func (s *sleeper) watch(ctx context.Context) {
+	for wait := s.config.SleepAfter; loop.Sleep(ctx, wait) == nil; {
+		if wait = s.untilIdle(ctx); wait == 0 && s.closeGate() {
+			return
+		}
+	}
+}
+
+// untilIdle returns when to look again; 0: the ledger is idle.
+func (s *sleeper) untilIdle(ctx context.Context) time.Duration {
+	after, again := s.config.SleepAfter, min(max(s.config.SleepAfter/4, minLook), maxLook)
+	quiet, isUsed := s.quiet()
+	switch {
+	case isUsed:
+		return again
+	case quiet < after:
+		return after - quiet
+	case !s.isConnected(ctx):
+		return again
+	}
+	held, err := s.reports.critical(ctx)
+	if err != nil || len(held) > 0 {
+		return again
+	}
+	state, err := s.look(ctx)
+	switch {
+	case err != nil || state.Reason != "" || state.Next < after:
+		return again
+	case state.Quiet < after:
+		return after - state.Quiet
+	}
+	return 0
+}
+
+// look reads whether the ledger needs the services.
+func (s *sleeper) look(ctx context.Context) (idle.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxLook)
+	defer cancel()
+	readers := idle.Readers{Relay: !s.config.StreamOff, Seal: s.config.Seal != nil}
+	return idle.Look(ctx, s.config.DB, readers)
+}
+
+// quiet returns the time since a request was served, and whether one is being served.
+func (s *sleeper) quiet() (since time.Duration, isUsed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.used), s.requests > 0
+}
+
+// isConnected reports whether messages arrive that wake the services. It connects first. The end of a connection counts
+// as a message, because one may be lost, and a server that sleeps too may be gone.
+func (s *sleeper) isConnected(ctx context.Context) bool {
+	if s.nc != nil && s.nc.IsClosed() {
+		s.nc = nil
+	}
+	if s.nc == nil {
+		nc, err := s.config.NATS(nats.ErrorHandler(ignoreErrors),
+			nats.DisconnectErrHandler(func(*nats.Conn, error) { signal(s.message) }),
+			nats.ReconnectHandler(func(*nats.Conn) { signal(s.message) }))
+		if err != nil {
+			return false
+		}
+		if _, err := nc.Subscribe(stream.PrefixOf(nc).Wake(), func(*nats.Msg) { signal(s.message) }); err != nil {
+			nc.Close()
+			return false
+		}
+		s.nc = nc
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return s.nc.FlushWithContext(ctx) == nil
+}
+
+// signal fills a channel that has room for one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// sleep sleeps unless the ledger needs the services after all.
+func (s *sleeper) sleep(ctx context.Context) {
+	state, err := s.look(ctx)
+	if err != nil || state.Reason != "" || state.Quiet < s.config.SleepAfter {
+		s.log.InfoContext(ctx, "the services do not sleep", "reason", cmp.Or(state.Reason, "a new event"),
+			"error", err)
+		return
+	}
+	for _, db := range s.config.pools() {
+		db.Reset() // ends all sessions
+	}
+	most := cmp.Or(s.config.SleepAtMost, defaultSleepAtMost)
+	s.log.InfoContext(ctx, "the services sleep", "expires_in", min(state.Next, most))
+	timer := time.NewTimer(min(state.Next, most))
+	defer timer.Stop()
+	reason := "a message, or the end of the connection to NATS"
+	select {
+	case <-ctx.Done():
+		return
+	case <-s.message:
+	case <-s.use:
+		reason = "an HTTP request"
+		s.tellOthers(ctx)
+	case <-timer.C:
+		reason = "the time"
+	}
+	s.log.InfoContext(ctx, "the services wake", "reason", reason)
+}
+
+// tellOthers wakes the processes of the ledger that sleep too: one of them may run the NATS server.
+func (s *sleeper) tellOthers(ctx context.Context) {
+	if err := s.nc.Publish(stream.PrefixOf(s.nc).Wake(), nil); err != nil {
+		s.log.WarnContext(ctx, "cannot wake other processes", "error", err)
+	}
+}
