@@ -25,6 +25,7 @@ true`
 
 // The server's user cannot make root write into a file of root, or give it away.
 func TestLinksOfTheServersUserAreNotFollowed(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root starts the server as another user")
 	}
@@ -90,6 +91,7 @@ func TestLinksOfTheServersUserAreNotFollowed(t *testing.T) {
 
 // A directory of an earlier version is used again after the cure that the error names.
 func TestCureOfAnEarlierDirectory(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root starts the server as another user")
 	}

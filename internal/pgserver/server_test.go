@@ -81,6 +81,7 @@ const (
 )
 
 func TestDataOutlivesStopKillAndRestart(t *testing.T) {
+	t.Parallel()
 	s := start(t, pgserver.Config{})
 	address := s.URL("postgres")
 	exec(t, s, makeNotes)
@@ -113,6 +114,7 @@ func TestDataOutlivesStopKillAndRestart(t *testing.T) {
 }
 
 func TestStoppedServerIsGone(t *testing.T) {
+	t.Parallel()
 	s := start(t, pgserver.Config{})
 	done := s.Done()
 	for range 2 {
@@ -128,6 +130,7 @@ func TestStoppedServerIsGone(t *testing.T) {
 }
 
 func TestCloseRemovesTheTemporaryDirectory(t *testing.T) {
+	t.Parallel()
 	s := start(t, pgserver.Config{})
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
@@ -146,6 +149,7 @@ func TestCloseRemovesTheTemporaryDirectory(t *testing.T) {
 }
 
 func TestDirectoryIsKeptAndHasOneServer(t *testing.T) {
+	t.Parallel()
 	config := pgserver.Config{Dir: filepath.Join(publicDir(t), "made", "for", "it"), NoSync: true}
 	first := start(t, config)
 	exec(t, first, makeNotes)
@@ -164,6 +168,7 @@ func TestDirectoryIsKeptAndHasOneServer(t *testing.T) {
 }
 
 func TestPasswordIsRequired(t *testing.T) {
+	t.Parallel()
 	s := start(t, pgserver.Config{})
 	address, err := url.Parse(s.URL("postgres"))
 	if err != nil {
@@ -182,6 +187,7 @@ func TestPasswordIsRequired(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
+	t.Parallel()
 	s := start(t, pgserver.Config{Settings: map[string]string{
 		"max_prepared_transactions": "10", "timezone": "Asia/Tokyo",
 	}})
@@ -194,6 +200,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestFailedStartShowsTheLog(t *testing.T) {
+	t.Parallel()
 	settings := map[string]string{"max_connections": "plenty"}
 	_, err := pgserver.Start(within(t), pgserver.Config{NoSync: true, Settings: settings})
 	if err == nil || !strings.Contains(err.Error(), `invalid value for parameter "max_connections": "plenty"`) {
@@ -202,6 +209,7 @@ func TestFailedStartShowsTheLog(t *testing.T) {
 }
 
 func TestStartEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("cancelled by the test")
 	cancel(reason)
@@ -212,6 +220,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 
 // A pid file from a crash may have the pid of a live process. PostgreSQL itself would not start then.
 func TestPidFileOfACrashIsStale(t *testing.T) {
+	t.Parallel()
 	s := start(t, pgserver.Config{})
 	exec(t, s, makeNotes)
 	if err := s.Kill(); err != nil {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestStandbyFollowsAndIsPromoted(t *testing.T) {
+	t.Parallel()
 	primary := start(t, pgserver.Config{})
 	exec(t, primary, makeNotes)
 	standby, err := primary.Standby(within(t))
