@@ -82,7 +82,7 @@ func (d Directory) WriteTiles(ctx context.Context, db ledger.DB, a Archive, c Ch
 func NewTiles(
 	ctx context.Context, db ledger.DB, a Archive, before, size int64, write func(path string, data []byte) error,
 ) error {
-	hashes := &tree{ctx, db, a}
+	hashes := &leafReader{tree: &tree{ctx, db, a}}
 	for _, t := range tlog.NewTiles(tileHeight, before, size) {
 		data, err := tlog.ReadTileData(t, hashes)
 		if err != nil {

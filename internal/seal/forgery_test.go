@@ -194,7 +194,7 @@ func TestForgeriesAreReported(t *testing.T) {
 		},
 		"a leaf": {
 			forgery: []string{
-				`update taskledger.seal set leaves = overlay(leaves placing '\x00' from 33) where batch = 1`,
+				`update taskledger.seal set leaves = overlay(leaves placing '\x0000000000' from 33) where batch = 1`,
 			},
 			want: []string{
 				"changed: coupon.send/1@2, position 2, leaf 1", "checkpoint: the first 9 leaves have the hash ",

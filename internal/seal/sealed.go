@@ -23,6 +23,8 @@ var (
 	tasksSQL string
 	//go:embed sql/salts.sql
 	saltsSQL string
+	//go:embed sql/salts_late.sql
+	saltsLateSQL string
 	//go:embed sql/leaves.sql
 	leavesSQL string
 )
@@ -48,7 +50,7 @@ func ReadRange(
 	for _, k := range kinds {
 		names.Add(string(k))
 	}
-	return readEvents(ctx, db, rangeSQL, int64(from), int64(to), names.String(), int64(limit))
+	return readEvents(ctx, db, limit, rangeSQL, int64(from), int64(to), names.String(), int64(limit))
 }
 
 // ReadTasks returns all events of some tasks, in the order of positions. It needs the role reader.
@@ -58,7 +60,7 @@ func ReadTasks(ctx context.Context, db ledger.DB, keys []ledger.Key) ([]Sealed, 
 		kinds.Add(string(k.Kind))
 		bizIDs.Add(string(k.BizID))
 	}
-	events, err := readEvents(ctx, db, tasksSQL, kinds.String(), bizIDs.String())
+	events, err := readEvents(ctx, db, 0, tasksSQL, kinds.String(), bizIDs.String())
 	if err != nil {
 		return nil, err
 	}
@@ -69,14 +71,17 @@ func ReadTasks(ctx context.Context, db ledger.DB, keys []ledger.Key) ([]Sealed, 
 func (s *Sealed) columns() []any { return append(s.Event.columns(), &s.XID) }
 
 // readEvents returns the events of a query with the columns of events.sql and the transaction id, in the order of
-// positions.
-func readEvents(ctx context.Context, db ledger.DB, sql string, args ...any) ([]Sealed, error) {
+// positions. It expects this number of events.
+func readEvents(ctx context.Context, db ledger.DB, expected int, sql string, args ...any) ([]Sealed, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, explain("read events", err)
 	}
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Sealed, err error) {
-		return s, row.Scan(s.columns()...)
+	events := make([]Sealed, 0, expected)
+	var s Sealed
+	_, err = pgx.ForEachRow(rows, s.columns(), func() error {
+		events = append(events, s)
+		return nil
 	})
 	return events, explain("read events", err)
 }
@@ -88,9 +93,10 @@ func AddLeaves(ctx context.Context, db ledger.DB, events []Sealed) error {
 		return nil
 	}
 	positions := make([]int64, len(events))
-	for i, e := range events {
-		positions[i] = int64(e.Position)
+	for i := range events {
+		positions[i] = int64(events[i].Position)
 	}
+	leaves := make([]int64, len(events))
 	note := func(position, leaf int64, salt string) error {
 		at, ok := slices.BinarySearch(positions, position)
 		if !ok {
@@ -100,7 +106,8 @@ func AddLeaves(ctx context.Context, db ledger.DB, events []Sealed) error {
 		if err != nil {
 			return &ledger.CorruptError{What: "salts of the seal", Err: err}
 		}
-		events[at].Leaf, events[at].Salt = &leaf, decoded
+		leaves[at] = leaf
+		events[at].Leaf, events[at].Salt = &leaves[at], decoded
 		return nil
 	}
 	// One look-up takes as long as reading some dozen entries of batches.
@@ -108,7 +115,19 @@ func AddLeaves(ctx context.Context, db ledger.DB, events []Sealed) error {
 	if positions[len(positions)-1]-positions[0] > dense*int64(len(positions)) {
 		return eachLeaf(ctx, db, positions, note)
 	}
-	return eachBatchLeaf(ctx, db, positions, note)
+	if err := eachBatchLeaf(ctx, db, saltsSQL, positions, note); err != nil {
+		return err
+	}
+	var missing []int64
+	for i := range events {
+		if events[i].Leaf == nil {
+			missing = append(missing, positions[i])
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return eachBatchLeaf(ctx, db, saltsLateSQL, missing, note)
 }
 
 // eachLeaf calls f with each sealed position of some.
@@ -125,40 +144,36 @@ func eachLeaf(
 	return explain("read the seal", err)
 }
 
-// eachBatchLeaf calls f with each position of the batches between some positions.
+// eachBatchLeaf calls f with each position of the batches that a statement returns for some positions.
 func eachBatchLeaf(
-	ctx context.Context, db ledger.DB, positions []int64, f func(position, leaf int64, salt string) error,
+	ctx context.Context, db ledger.DB, sql string, positions []int64,
+	f func(position, leaf int64, salt string) error,
 ) error {
-	rows, err := db.Query(ctx, saltsSQL, literal(positions))
+	rows, err := db.Query(ctx, sql, literal(positions))
 	if err != nil {
 		return explain("read the seal", err)
 	}
 	var first int64
 	var places, salts string
 	_, err = pgx.ForEachRow(rows, []any{&first, &places, &salts}, func() error {
-		sealed, err := parseOptional(places)
+		sealed, err := parsePositions(places)
 		if err != nil {
 			return err
 		}
-		texts := strings.Split(strings.Trim(salts, "{}"), ",")
-		if len(texts) != len(sealed) {
+		if n := strings.Count(salts, ",") + 1; n != len(sealed) {
 			return &ledger.CorruptError{What: "salts of the seal",
-				Err: fmt.Errorf("%d salts for %d events", len(texts), len(sealed))}
+				Err: fmt.Errorf("%d salts for %d events", n, len(sealed))}
 		}
 		for place, p := range sealed {
-			salt := strings.TrimPrefix(strings.Trim(texts[place], `"`), `\\x`) // the text of a bytea in an array
+			salt, rest, _ := strings.Cut(salts, ",")
 			if err := f(p, first+int64(place), salt); err != nil {
 				return err
 			}
+			salts = rest
 		}
 		return nil
 	})
 	return explain("read the seal", err)
-}
-
-// parseOptional parses an array literal of positions. Null is -1.
-func parseOptional(text string) ([]int64, error) {
-	return parsePositions(strings.ReplaceAll(strings.Trim(text, "{}"), "NULL", "-1"))
 }
 
 // LedgerEvent returns the event as package ledger reads it, with the name of its login.
