@@ -309,7 +309,7 @@ func TestForgedCut(t *testing.T) {
 		{`update taskledger.event set data = '{"text":"other"}' where biz_id = 'waits'`,
 			`update taskledger.event set data = '{"text":"secret"}' where biz_id = 'waits'`},
 		{`update taskledger.seal_rest set leaf = leaf + 5`, `update taskledger.seal_rest set leaf = leaf - 5`},
-		{`update taskledger.seal_cut set edge = overlay(edge placing '\x00' from 40)`, ``},
+		{`update taskledger.seal_cut set edge = overlay(edge placing '\x0000000000' from 40)`, ``},
 		{`update taskledger.seal_cut set positions_xor = positions_xor # 8`,
 			`update taskledger.seal_cut set positions_xor = positions_xor # 8`},
 		{`update taskledger.event set version = 3 where biz_id = 'waits'`,
