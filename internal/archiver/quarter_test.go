@@ -3,14 +3,20 @@ package archiver_test
 import (
 	"flag"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/archive"
 	"github.com/taskledger/taskledger/internal/archiver"
+	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-var perDay = flag.Int("archive-tasks", 200, "how many tasks TestQuarter finishes each day")
+var (
+	perDay   = flag.Int("archive-tasks", 200, "how many tasks TestQuarter finishes each day")
+	isSealed = flag.Bool("archive-seal", false, "TestQuarter seals each day, and archives to files")
+)
 
 // A day's tasks, with times in the past, projected and read.
 const day = `
@@ -24,7 +30,7 @@ select pg_current_xact_id(), $1::timestamptz + i * interval '1 second' * 80000 /
  order by v.version, i`
 
 // A quarter with 30 days kept: from the second month on, the disk space of the tables does not grow, except for the
-// keys.
+// keys. The tables of the seal are among them.
 func TestQuarter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -37,11 +43,16 @@ func TestQuarter(t *testing.T) {
 		  end loop;
 		end $$`)
 	begin := time.Now().Add(-92 * 24 * time.Hour)
+	place := filepath.Join(t.TempDir(), "archive")
+	var kept seal.Checkpoint
 	var first, last int64
 	var rate float64
 	for d := range 91 {
 		if _, err := owner.Exec(t.Context(), day, begin.Add(time.Duration(d)*24*time.Hour), *perDay, d); err != nil {
 			t.Fatal(err)
+		}
+		if *isSealed {
+			kept = f.seal()
 		}
 		if d%7 != 6 {
 			continue
@@ -49,9 +60,11 @@ func TestQuarter(t *testing.T) {
 		f.Project()
 		now := begin.Add(time.Duration(d+1) * 24 * time.Hour)
 		began := time.Now()
-		r, err := archiver.Run(t.Context(), f.As("archiver"), archiver.Options{
-			OlderThan: time.Since(now) + 30*24*time.Hour,
-		})
+		o := archiver.Options{OlderThan: time.Since(now) + 30*24*time.Hour}
+		if *isSealed {
+			o.Files = archiver.In(f.As("archiver"), archive.Directory(place), place)
+		}
+		r, err := archiver.Run(t.Context(), f.As("archiver"), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,27 +79,32 @@ func TestQuarter(t *testing.T) {
 		f.awaitNoSnapshot()
 		for _, table := range []string{
 			"event", "task", "kind_stats", "kind_hour", "task_count", "cursor", "archived_key",
+			"seal", "seal_cut", "seal_rest",
 		} {
 			if _, err := owner.Exec(t.Context(), "vacuum taskledger."+table); err != nil {
 				t.Fatal(err)
 			}
 		}
-		var tables, keys, others, events int64
+		var tables, keys, seals, others, events int64
 		if err := owner.QueryRow(t.Context(), `
 			select pg_total_relation_size('taskledger.event') + pg_total_relation_size('taskledger.task')
 			       + pg_total_relation_size('taskledger.kind_stats') + pg_total_relation_size('taskledger.kind_hour'),
-			       pg_total_relation_size('taskledger.archived_key'), (
+			       pg_total_relation_size('taskledger.archived_key'),
+			       pg_total_relation_size('taskledger.seal') + pg_total_relation_size('taskledger.seal_cut')
+			       + pg_total_relation_size('taskledger.seal_rest'), (
 			         select sum(pg_total_relation_size(c.oid))::bigint from pg_class c
 			          where c.relkind = 'r'
-			            and c.relname not in ('event', 'task', 'kind_stats', 'kind_hour', 'archived_key')
+			            and c.relname not in ('event', 'task', 'kind_stats', 'kind_hour', 'archived_key', 'seal',
+			                                  'seal_cut', 'seal_rest')
 			            and c.relnamespace::regnamespace::text in ('taskledger', 'taskledger_internal')),
 			       (select count(*) from taskledger.event)`).
-			Scan(&tables, &keys, &others, &events); err != nil {
+			Scan(&tables, &keys, &seals, &others, &events); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("week %2d: %8d events, %6.1f MB with their tasks and statistics, %5.1f MB of keys, %4.1f MB of other "+
-			"tables; removed %d tasks", d/7+1, events, float64(tables)/1e6, float64(keys)/1e6, float64(others)/1e6,
-			r.Tasks)
+		t.Logf("week %2d: %8d events, %6.1f MB with their tasks and statistics, %5.1f MB of keys, %5.1f MB of the seal"+
+			", %4.1f MB of other tables; removed %d tasks and %d leaves", d/7+1, events, float64(tables)/1e6,
+			float64(keys)/1e6, float64(seals)/1e6, float64(others)/1e6, r.Tasks, r.Leaves)
+		tables += seals
 		if d >= 62 && first == 0 {
 			first = tables
 		}
@@ -98,6 +116,9 @@ func TestQuarter(t *testing.T) {
 	// Of few tasks, some pages are more than a twentieth.
 	if slack := max(first/20, 1<<20); last > first+slack {
 		t.Errorf("%d bytes at the end of the quarter, %d after its second month", last, first)
+	}
+	if *isSealed {
+		f.wantSealed([]seal.Checkpoint{kept}, place)
 	}
 	n := f.text(`select count(*)::text from taskledger.archived_key`)
 	if n != fmt.Sprint(60**perDay) && n != fmt.Sprint(61**perDay) {
