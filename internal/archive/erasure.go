@@ -109,6 +109,17 @@ func LostErasures(ctx context.Context, db ledger.DB, s Store, origin string) ([]
 	return slices.DeleteFunc(listed, func(e Erasure) bool { return slices.Contains(acts, e.ID) }), err
 }
 
+// ReopenErasures makes the next call of [ApplyErasures] complete acts that an archive has completed, because a restored
+// ledger may have stored their texts there again. Call it before the acts are repeated.
+func ReopenErasures(ctx context.Context, s Store, acts []Erasure) error {
+	for _, e := range acts {
+		if err := s.Delete(ctx, erasuresOf(e.Ledger)+e.ID+doneSuffix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Erased is the result of [ApplyErasures].
 type Erased struct {
 	Volumes int   `json:"volumes"` // rewritten
@@ -227,7 +238,8 @@ func pendingErasures(ctx context.Context, db ledger.DB, s Store, origin string) 
 		if err != nil {
 			return nil, err
 		}
-		pending = slices.DeleteFunc(listed, func(e Erasure) bool { return isDone(e.ID) || slices.Contains(acts, e.ID) })
+		// An act that the ledger has, too, stays: a restored ledger's positions may end before those of the files.
+		pending = slices.DeleteFunc(listed, func(e Erasure) bool { return isDone(e.ID) })
 	}
 	acts = slices.DeleteFunc(acts, isDone)
 	if len(acts) == 0 {

@@ -309,6 +309,11 @@ func (e *eraser) eraseAgain(ctx context.Context, origin string, stores map[strin
 		if err != nil {
 			return err
 		}
+		for _, other := range stores {
+			if err := archive.ReopenErasures(ctx, other, listed); err != nil {
+				return err
+			}
+		}
 		for _, act := range listed {
 			keys := make([]ledger.Key, len(act.Tasks))
 			for i, t := range act.Tasks {

@@ -506,12 +506,7 @@ func TestErasureAfterARestore(t *testing.T) {
 	f.enqueue("waits")
 	f.Project()
 	f.erase(erasure.Options{Keys: []ledger.Key{key("archived"), key("1"), key("waits")}})
-	// the ledger as of before
-	ledgertest.ExecAsOwner(t, f.DB, `set session_replication_role = replica;
-		delete from taskledger.erasure;
-		update taskledger.event set data = '{"to":"`+secret+`"}' where kind = 'mail.send' and version = 1;
-		delete from taskledger.event where kind = 'taskledger.operation';
-		set session_replication_role = origin`)
+	f.restoreTexts()
 	if f.leaks() == "" {
 		t.Fatal("nothing is restored")
 	}
@@ -665,4 +660,59 @@ func TestErasedDuplicateOfAnArchivedTask(t *testing.T) {
 	}
 	f.verifyProjection()
 	ledgertest.Check(t, f.DB)
+}
+
+// restoreTexts makes the ledger one that was restored from before an erasure of unsealed tasks.
+func (f *fixture) restoreTexts() {
+	f.T.Helper()
+	ledgertest.ExecAsOwner(f.T, f.DB, `set session_replication_role = replica;
+		delete from taskledger.erasure;
+		update taskledger.event set data = '{"to":"`+secret+`"}' where kind = 'mail.send' and version = 1;
+		delete from taskledger.event where kind = 'taskledger.operation';
+		set session_replication_role = origin`)
+}
+
+// A ledger that was restored from before an erasure archives the text again, to an archive that has completed the
+// erasure. Erased again, no file contains it.
+func TestErasureOfWhatARestoredLedgerArchives(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.finish("0")
+	f.store()
+	f.finish("1")
+	f.project()
+	f.erase(erasure.Options{Keys: []ledger.Key{key("1")}})
+	f.restoreTexts()
+	f.store()
+	if found := leakingTasks(t, f.archive); found != "0 1" {
+		t.Fatalf("the archive contains the texts of %s", found)
+	}
+	f.erase(erasure.Options{Again: true})
+	if found := leakingTasks(t, f.archive); found != "0" {
+		t.Errorf("the archive contains the texts of %s", found)
+	}
+}
+
+// An erasure was killed before it had rewritten the archive, and the ledger is restored from before the task. Erased
+// again, no file contains the text, although the ledger's positions end before those of the task.
+func TestErasureAgainOfAnUnknownTask(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.finish("archived")
+	f.store()
+	f.enqueue("waits")
+	ledgertest.Append(t, f.DB, key("waits"), ledger.EventCancelled)
+	f.project()
+	f.SpawnAs("archiver", "erase", fault.EraseListed).AwaitKilled(t)
+	f.restoreTexts()
+	ledgertest.ExecAsOwner(t, f.DB, `set session_replication_role = replica;
+		delete from taskledger.event;
+		delete from taskledger.archived_key;
+		delete from taskledger.archive_batch;
+		select setval('taskledger.archived_until', 1);
+		set session_replication_role = origin`)
+	f.erase(erasure.Options{Again: true})
+	if filesLeak(t, f.archive) {
+		t.Error("a file contains the text")
+	}
 }
