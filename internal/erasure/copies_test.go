@@ -2,6 +2,7 @@ package erasure_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -177,6 +178,8 @@ func TestImportAppliesErasures(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := newFixture(t)
+	ledgertest.ExecAsOwner(t, to.DB, `
+		update taskledger.setting set value = gen_random_uuid() where name = 'installation'`)
 	owner := ledgertest.As(t, to.DB, ledgertest.Owner)
 	servicetest.Try(archive.Import(t.Context(), owner, archive.Directory(old), nil))(t)
 	to.want("texts", to.text(`
@@ -187,4 +190,12 @@ func TestImportAppliesErasures(t *testing.T) {
 	if task.State != ledger.StateSucceeded || task.Args != nil {
 		t.Errorf("%+v", task)
 	}
+	// The files keep their ledger, so an erasure in this one refuses them before it erases anything.
+	_, err := erasure.Erase(t.Context(), to.As("archiver"), erasure.Options{Keys: []ledger.Key{key("2")},
+		Archives: []string{old}, Reason: "request 18", Open: open})
+	if invalid, ok := errors.AsType[*ledger.InvalidError](err); !ok || invalid.Field != "archive" {
+		t.Errorf("an archive of the imported ledger: %v", err)
+	}
+	to.want("texts", to.text(`
+		select distinct e.biz_id from taskledger.event e where e::text like '%' || $1 || '%'`, secret), "2")
 }

@@ -140,7 +140,7 @@ func (e *eraser) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stores, err := e.open(ctx)
+	stores, err := e.open(ctx, origin)
 	if err != nil {
 		return err
 	}
@@ -176,8 +176,9 @@ func (e *eraser) run(ctx context.Context) error {
 	return nil
 }
 
-// open opens all archives before anything is erased. An archive that lost its volumes is elsewhere.
-func (e *eraser) open(ctx context.Context) (map[string]archive.Store, error) {
+// open opens all archives before anything is erased. An archive that lost its volumes is elsewhere. A named one that
+// contains only another ledger's volumes is refused: they would stay as they are.
+func (e *eraser) open(ctx context.Context, origin string) (map[string]archive.Store, error) {
 	hasVolumes := make(map[string]bool)
 	rows, err := e.db.Query(ctx, placesSQL)
 	if err != nil {
@@ -207,9 +208,34 @@ func (e *eraser) open(ctx context.Context) (map[string]archive.Store, error) {
 		if err != nil || isSure && len(volumes) == 0 {
 			return nil, &UnreadableError{Place: p, Err: err}
 		}
+		if slices.Contains(e.o.Archives, p) {
+			if err := checkOrigin(ctx, p, s, volumes, origin); err != nil {
+				return nil, err
+			}
+		}
 		stores[p] = s
 	}
 	return stores, nil
+}
+
+// checkOrigin returns an [*ledger.InvalidError] if all volumes are another ledger's.
+func checkOrigin(ctx context.Context, place string, s archive.Store, volumes []string, origin string) error {
+	other := ""
+	for _, v := range volumes {
+		m, err := archive.ReadManifest(ctx, s, v)
+		if err != nil {
+			return &UnreadableError{Place: place, Err: err}
+		}
+		if m.Ledger == origin {
+			return nil
+		}
+		other = m.Ledger
+	}
+	if other == "" {
+		return nil
+	}
+	return &ledger.InvalidError{Field: "archive", Value: place, Rule: "must contain volumes of this ledger, and " +
+		"these are of " + other + ": erase in that ledger, or remove the archive if it was imported and exported again"}
 }
 
 // erase erases a group of tasks as one act. It tries again until the projector has read their ends.
