@@ -19,7 +19,8 @@ import (
 var testRelease = flag.Bool("release", false, "build a release twice, which takes minutes of CPU without Go's cache")
 
 // TestRelease builds the release for this platform twice, in two directories: the checksums are the same, the version
-// is that of the tag, the SBOM has the modules of the program, and the binary runs in an empty root.
+// is that of the tag, the SBOM has the modules of the program, the binary runs in an empty root, and the image in a
+// container.
 func TestRelease(t *testing.T) {
 	if !*testRelease {
 		t.Skip("SKIPPED without -release")
@@ -41,6 +42,7 @@ func TestRelease(t *testing.T) {
 	checkEmptyRoot(t, filepath.Join(first, "dist", name))
 	if runtime.GOOS == "linux" {
 		checkImage(t, filepath.Join(first, "dist"), runtime.GOARCH, readOutput(t, first, name))
+		checkContainer(t, filepath.Join(first, "dist", "taskledger-v0.0.1-image.tar"))
 	}
 }
 
