@@ -188,10 +188,7 @@ func (c *Client) connect(user string) (*nats.Conn, error) {
 // With the NATS server that taskledger serve runs, the login needs the role producer or worker.
 func (c *Client) Wake(ctx context.Context) error {
 	if c.options.NATSURL == "" {
-		_, err := natsclient.Wake(ctx, c.DB, natsconfig.Waiter)
-		if _, isMissing := errors.AsType[*natsclient.NoUserError](err); isMissing {
-			_, err = natsclient.Wake(ctx, c.DB, natsconfig.Worker)
-		}
+		_, err := natsclient.Wake(ctx, c.DB)
 		return err
 	}
 	nc, err := c.NATS()

@@ -50,6 +50,7 @@ type sleeper struct {
 	requests int           // that are being served
 	used     time.Time     // when the last of them ended, or the services were started
 	polls    map[*poll]struct{}
+	polling  sync.WaitGroup      // of polls
 	admitted map[caller]struct{} // workers whose polls were answered
 }
 
@@ -107,6 +108,7 @@ func (s *sleeper) work(ctx context.Context, services []service) {
 	s.config.runAll(awake, services)
 	watching.Wait()
 	if ctx.Err() == nil {
+		s.polling.Wait() // a poll that goes on would begin a session again
 		if s.config.API != nil {
 			s.config.API.rest()
 		}
@@ -208,25 +210,39 @@ func (s *sleeper) sleep(ctx context.Context) {
 			"error", err)
 		return
 	}
-	for _, db := range s.config.pools() {
-		db.Reset() // ends all sessions
-	}
+	s.endSessions()
 	most := cmp.Or(s.config.SleepAtMost, defaultSleepAtMost)
 	s.log.InfoContext(ctx, "the services sleep", "expires_in", min(state.Next, most))
 	timer := time.NewTimer(min(state.Next, most))
 	defer timer.Stop()
-	reason := "a message, or the end of the connection to NATS"
-	select {
-	case <-ctx.Done():
-		return
-	case <-s.message:
-	case <-s.use:
-		reason = "an HTTP request"
-		s.tellOthers(ctx)
-	case <-timer.C:
-		reason = "the time"
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for reason := ""; reason == ""; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+			s.endSessions()
+			continue
+		case <-s.message:
+			reason = "a message, or the end of the connection to NATS"
+		case <-s.use:
+			reason = "an HTTP request"
+			s.tellOthers(ctx)
+		case <-timer.C:
+			reason = "the time"
+		}
+		s.log.InfoContext(ctx, "the services wake", "reason", reason)
 	}
-	s.log.InfoContext(ctx, "the services wake", "reason", reason)
+}
+
+// endSessions ends the sessions of all pools. Some may be left by work that ends late, such as checks of the console.
+func (s *sleeper) endSessions() {
+	for _, db := range s.config.pools() {
+		if db.Stat().TotalConns() > 0 {
+			db.Reset()
+		}
+	}
 }
 
 // tellOthers wakes the processes of the ledger that sleep too: one of them may run the NATS server.

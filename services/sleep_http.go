@@ -192,7 +192,9 @@ func (s *sleeper) pass(w http.ResponseWriter, r *http.Request, of caller, rest h
 		return false
 	}
 	s.polls[p] = struct{}{}
+	s.polling.Add(1)
 	s.mu.Unlock()
+	defer s.polling.Done()
 	answer := &statusWriter{ResponseWriter: w}
 	rest.ServeHTTP(answer, r.WithContext(ctx))
 	s.mu.Lock()

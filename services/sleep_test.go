@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
@@ -32,7 +31,7 @@ import (
 )
 
 // sleepAfter is long compared with the pauses of services that work.
-const sleepAfter = 300 * time.Millisecond
+const sleepAfter = 200 * time.Millisecond
 
 // wire carries connections to a server, and counts them and their messages.
 type wire struct {
@@ -303,14 +302,15 @@ func TestServicesSleep(t *testing.T) {
 	if status, text := s.send(http.MethodGet, "/readyz", ""); status != http.StatusOK || s.wakes() > 0 {
 		t.Errorf("/readyz: %d %s, %d wakes", status, text, s.wakes())
 	}
+	if err := program.Wake(t.Context()); err != nil { // the services wake, and wait for the database
+		t.Fatal(err)
+	}
+	s.await("the services are awake", func() bool { return s.wakes() == 1 })
 	if err := postgres.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	program.DB.Reset()
 	enqueue("message", nil)
-	if err := program.Wake(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	s.awaitTask(done, "message")
 
 	s.awaitSleep(2)
@@ -330,46 +330,42 @@ func TestServicesSleep(t *testing.T) {
 	}
 	s.await("the services are awake", func() bool { return s.wakes() == 4 })
 	s.awaitSleep(5)
-	enqueue("stopped", nil) // while the database is stopped, the services wake, and wait for it
-	if err := postgres.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := program.Wake(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s.await("the services are awake", func() bool { return s.wakes() == 5 })
-	if err := postgres.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	program.DB.Reset()
-	s.awaitTask(done, "stopped")
-	s.awaitSleep(6)
 	s.stop()
 	if len(done) > 0 {
 		t.Errorf("task %s was done twice", <-done)
 	}
 }
 
-// A task whose producer sends no message waits for the longest sleep.
+// A task whose producer sends no message waits for the longest sleep. A worker in Go waits for the services meanwhile.
 func TestLongestSleep(t *testing.T) {
 	t.Parallel()
 	postgres := ledgertest.Cluster(t, nil)
-	s := startSleeping(t, postgres, services.Config{
-		NATS: services.ToNATS(startNATS(t).URL()), SleepAtMost: 2 * sleepAfter,
-	})
-	done := s.work()
-	conn, err := pgx.Connect(t.Context(), postgres.URL(ledgertest.Database))
+	natsURL, address := startNATS(t).URL(), postgres.URL(ledgertest.Database)
+	s := startSleeping(t, postgres, services.Config{NATS: services.ToNATS(natsURL), SleepAtMost: 2 * sleepAfter})
+	program, err := taskledger.Open(t.Context(), taskledger.Options{DatabaseURL: address, NATSURL: natsURL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close(context.Background()) }()
+	defer program.Close()
+	done := make(chan string, 10)
+	worker, err := program.Worker(greeting(done))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
 	for n := range 2 {
 		s.awaitSleep(n + 1)
-		id := fmt.Sprint("silent-", n)
-		if _, err := greet.Enqueue(t.Context(), conn, ledger.BizID(id), "x", nil); err != nil {
+		name := fmt.Sprint("silent-", n)
+		if _, err := greet.Enqueue(t.Context(), program.DB, ledger.BizID(name), name, nil); err != nil {
 			t.Fatal(err)
 		}
-		s.awaitTask(done, id)
+		s.awaitTask(done, name)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -100,7 +100,11 @@ func newActCommand(a *app, cmd *cobra.Command, acts ...act) *cobra.Command {
 		by.Actor = actorOr(by.Actor)
 		do := acts[slices.Index(objects, object)].do
 		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-			return do(ctx, a, pool, args[1], by)
+			err := do(ctx, a, pool, args[1], by)
+			if err == nil {
+				a.wake(ctx, pool)
+			}
+			return err
 		})
 	}
 	addActorFlag(cmd, &by.Actor)

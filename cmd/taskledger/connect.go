@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -87,6 +88,32 @@ func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error)
 		return nil, f
 	}
 	return nc, nil
+}
+
+// wakeTimeout bounds the message that wakes services.
+const wakeTimeout = 2 * time.Second
+
+// wake wakes services that sleep, after a change. Without it they see the change when they wake by themselves, so an
+// error is logged and not returned.
+func (a *app) wake(ctx context.Context, db *pgxpool.Pool) {
+	ctx, cancel := context.WithTimeout(ctx, wakeTimeout)
+	defer cancel()
+	if err := a.sendWake(ctx, db); err != nil {
+		a.log.DebugContext(ctx, "cannot wake services that sleep", "error", err)
+	}
+}
+
+func (a *app) sendWake(ctx context.Context, db *pgxpool.Pool) error {
+	if a.config.natsURL == "" {
+		_, err := natsclient.Wake(ctx, db)
+		return err
+	}
+	nc, err := a.connectNATS(false, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return natsclient.Publish(ctx, nc, stream.PrefixOf(nc).Wake(), nil)
 }
 
 // noUser returns the error of a login without the role of a user in the NATS server of serve.

@@ -158,6 +158,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		return err
 	}
 	sameArgs := answer.New || answer.SameArgs || options.IfExists == ledger.IfExistsIgnore
+	a.wake(ctx, pool)
 	var unawaited error
 	if f.wait != 0 && sameArgs {
 		isShown, err := waitForTask(ctx, a, pool, key, f.wait)

@@ -16,8 +16,11 @@ import (
 // withOperator calls f with an operator.
 func (a *app) withOperator(ctx context.Context, do func(*operator.Operator, *pgxpool.Pool) error) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		o := operator.New(pool)
-		return do(o, pool)
+		err := do(operator.New(pool), pool)
+		if err == nil {
+			a.wake(ctx, pool)
+		}
+		return err
 	})
 }
 

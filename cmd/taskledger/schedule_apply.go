@@ -46,6 +46,7 @@ invalid, nothing changes. The format is:
 				if err != nil {
 					return err
 				}
+				a.wake(ctx, db)
 				return printDifferences(a, differences, o.DryRun)
 			})
 		},

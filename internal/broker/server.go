@@ -350,7 +350,7 @@ func (s *Server) wakeOther(ctx context.Context, conn *pgx.Conn) {
 		return
 	}
 	for range wakeAttempts {
-		wasAsleep, err := natsclient.Wake(ctx, conn, natsconfig.Relay)
+		wasAsleep, err := natsclient.Wake(ctx, conn)
 		if err != nil {
 			s.config.Logger.InfoContext(ctx, "the NATS server of a process that slept does not answer; takes over",
 				"error", err)

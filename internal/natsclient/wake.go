@@ -5,10 +5,12 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -20,26 +22,29 @@ var asleepSQL string
 // wakeTimeout bounds the message to one server.
 const wakeTimeout = time.Second
 
-// Wake wakes the services whose process runs the NATS server of a database and sleeps, as a user of package natsconfig.
-// It reports whether a server has received the message. If no server sleeps, it does nothing: services that are awake
-// read the ledger.
+// wakers are the users that may wake the services.
+var wakers = []string{natsconfig.Waiter, natsconfig.Worker, natsconfig.Operator, natsconfig.Relay}
+
+// Wake wakes the services whose process runs the NATS server of a database and sleeps. It reports whether a server has
+// received the message. If no server sleeps, it does nothing: services that are awake read the ledger.
 //
 // A copy of a database that was made meanwhile wakes the services of its original, which does no harm.
-func Wake(ctx context.Context, db pgquery.Querier, user string) (wasAsleep bool, err error) {
+func Wake(ctx context.Context, db pgquery.Querier) (wasAsleep bool, err error) {
 	servers, err := asleep(ctx, db)
 	if err != nil || len(servers) == 0 {
 		return false, err
 	}
 	users, err := Users(ctx, db)
-	if pgerr.Is(err, pgerr.InsufficientPrivilege) || err == nil && users[user] == "" {
-		return false, &NoUserError{User: user}
+	i := slices.IndexFunc(wakers, func(user string) bool { return users[user] != "" })
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) || err == nil && i < 0 {
+		return false, &NoUserError{User: natsconfig.Waiter}
 	}
 	if err != nil {
 		return false, err
 	}
 	var failures []error
 	for _, s := range servers {
-		s.User, s.Password = user, users[user]
+		s.User, s.Password = wakers[i], users[wakers[i]]
 		if err := s.wake(ctx); err != nil {
 			failures = append(failures, fmt.Errorf("wake the NATS server at %s: %w", s.Address, err))
 			continue
