@@ -131,28 +131,45 @@ func (s *sleeper) watch(ctx context.Context) {
 
 // untilIdle returns when to look again; 0: the ledger is idle.
 func (s *sleeper) untilIdle(ctx context.Context) time.Duration {
-	after, again := s.config.SleepAfter, min(max(s.config.SleepAfter/4, minLook), maxLook)
+	after := s.config.SleepAfter
 	quiet, isUsed := s.quiet()
+	if !isUsed && quiet < after {
+		return after - quiet
+	}
+	reason, eventAge := s.need(ctx, isUsed)
+	switch {
+	case reason != "":
+		s.log.DebugContext(ctx, "the services do not sleep yet", "reason", reason)
+		return min(max(after/4, minLook), maxLook)
+	case eventAge < after:
+		return after - eventAge
+	}
+	return 0
+}
+
+// need returns why the services must not sleep, or "", and the age of the newest event.
+func (s *sleeper) need(ctx context.Context, isUsed bool) (reason string, eventAge time.Duration) {
 	switch {
 	case isUsed:
-		return again
-	case quiet < after:
-		return after - quiet
+		return "a request is being served", 0
 	case !s.isConnected(ctx):
-		return again
+		return "NATS is not connected", 0
 	}
 	held, err := s.reports.critical(ctx)
-	if err != nil || len(held) > 0 {
-		return again
+	if err != nil {
+		return err.Error(), 0
+	}
+	if len(held) > 0 {
+		return "a critical condition holds", 0
 	}
 	state, err := s.look(ctx)
 	switch {
-	case err != nil || state.Reason != "" || state.Next < after:
-		return again
-	case state.Quiet < after:
-		return after - state.Quiet
+	case err != nil:
+		return err.Error(), 0
+	case state.Reason == "" && state.Next < s.config.SleepAfter:
+		return "a timer or a schedule is due soon", 0
 	}
-	return 0
+	return state.Reason, state.Quiet
 }
 
 // look reads whether the ledger needs the services.

@@ -129,7 +129,7 @@ func startSleeping(t *testing.T, postgres *pgserver.Server, c services.Config) *
 		return nc
 	}
 	c.DB = pool()
-	c.Logger = slog.New(slog.NewTextHandler(&s.log, nil))
+	c.Logger = slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	c.API, err = services.NewHandler(services.HandlerConfig{DB: pool(), WorkDB: pool(), Anonymous: true,
 		NATS: connect(natsconfig.Relay), WorkNATS: connect(natsconfig.Worker), Logger: c.Logger})
 	if err != nil {

@@ -148,7 +148,9 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	defer closeConn(conn)
 	for first := true; ; first = false {
-		s.wakeOther(ctx, conn)
+		if s.wakeOther(ctx, conn); ctx.Err() != nil {
+			return nil // and takes no lease
+		}
 		holds, err := s.renew(ctx, conn, nonce)
 		if err != nil {
 			return err
@@ -349,20 +351,17 @@ func (s *Server) wakeOther(ctx context.Context, conn *pgx.Conn) {
 	if s.cluster != nil || s.preferred() != "" {
 		return
 	}
-	for range wakeAttempts {
+	for begun := time.Now(); time.Since(begun) < s.config.TTL/5; {
 		wasAsleep, err := natsclient.Wake(ctx, conn)
 		if err != nil {
 			s.config.Logger.InfoContext(ctx, "the NATS server of a process that slept does not answer; takes over",
 				"error", err)
 		}
-		if !wasAsleep || loop.Sleep(ctx, s.config.TTL/15) != nil {
+		if !wasAsleep || loop.Sleep(ctx, s.config.TTL/300) != nil {
 			return
 		}
 	}
 }
-
-// wakeAttempts is how often a process that stands by wakes another one before it takes over.
-const wakeAttempts = 3
 
 // start starts the server, unless it runs.
 func (s *Server) start(ctx context.Context, conn *pgx.Conn) error {
