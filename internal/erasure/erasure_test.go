@@ -680,7 +680,7 @@ func TestErasureOfWhatARestoredLedgerArchives(t *testing.T) {
 	f.finish("0")
 	f.store()
 	f.finish("1")
-	f.project()
+	f.Project()
 	f.erase(erasure.Options{Keys: []ledger.Key{key("1")}})
 	f.restoreTexts()
 	f.store()
@@ -702,7 +702,7 @@ func TestErasureAgainOfAnUnknownTask(t *testing.T) {
 	f.store()
 	f.enqueue("waits")
 	ledgertest.Append(t, f.DB, key("waits"), ledger.EventCancelled)
-	f.project()
+	f.Project()
 	f.SpawnAs("archiver", "erase", fault.EraseListed).AwaitKilled(t)
 	f.restoreTexts()
 	ledgertest.ExecAsOwner(t, f.DB, `set session_replication_role = replica;
