@@ -219,21 +219,21 @@ func (s *sleeper) isAdmitted(of caller) bool {
 // callerOf returns the credentials of a request: whatever admits it contributes.
 func (s *sleeper) callerOf(r *http.Request) caller {
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	h := sha256.New()
 	names := []string{"Authorization", "Cookie", "X-Forwarded-User"}
 	if s.config.API != nil {
 		names = append(names, s.config.API.config.Proxy.Header)
 	}
-	fmt.Fprintf(h, "%q %q", host, r.Host)
+	text := fmt.Appendf(nil, "%q %q", host, r.Host)
 	for _, name := range names {
-		fmt.Fprintf(h, " %q", r.Header.Values(name))
+		text = fmt.Appendf(text, " %q", r.Header.Values(name))
 	}
 	if r.TLS != nil {
 		for _, certificate := range r.TLS.PeerCertificates {
-			fmt.Fprintf(h, " %q", certificate.Raw)
+			text = fmt.Appendf(text, " %q", certificate.Raw)
 		}
 	}
-	return caller(h.Sum(nil))
+	sum := sha256.Sum256(text)
+	return sum
 }
 
 // failing is a reader that fails, unless its error is nil.
