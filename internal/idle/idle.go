@@ -22,6 +22,9 @@ var lookSQL string
 // never is a time without an event.
 const never = time.Duration(1<<63 - 1)
 
+// HasTasks is a reason why the services are needed.
+const HasTasks = "a task is available or running"
+
 // State is what the services of a ledger have to do, by the database's clock.
 type State struct {
 	// Reason is why the services are needed now; "" if they are not.
@@ -53,9 +56,12 @@ const relayReader = "relay"
 // Look reads the state in one snapshot.
 //
 // A transaction in progress counts as a reason, in whatever database: it may be an enqueue, which the snapshot does not
-// show. It keeps a compute awake anyway.
+// show. It keeps a compute awake anyway. A snapshot names it only if one with a higher ID has ended, so one does first.
 func Look(ctx context.Context, db *pgxpool.Pool, readers Readers) (State, error) {
 	s := State{Quiet: never, Next: never}
+	if _, err := db.Exec(ctx, "select pg_catalog.pg_current_xact_id()"); err != nil {
+		return s, pgerr.Explain("begin to read what is to do", err)
+	}
 	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return s, pgerr.Explain("begin to read what is to do", err)
@@ -81,7 +87,7 @@ func Look(ctx context.Context, db *pgxpool.Pool, readers Readers) (State, error)
 	}
 	switch {
 	case hasTasks:
-		s.Reason = "a task is available or running"
+		s.Reason = HasTasks
 	case isBehind:
 		s.Reason = "an event is not published, projected or sealed yet"
 	case isOpen:
