@@ -99,7 +99,7 @@ func (s *sleeper) probes(rest http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch isAwake, _ := s.state(); {
-		case isAwake || r.Method != http.MethodGet:
+		case isAwake || r.Method != http.MethodGet && r.Method != http.MethodHead:
 			rest.ServeHTTP(w, r)
 		case r.URL.Path == "/readyz":
 			writeJSON(w, probe.Readiness{Ready: true, Asleep: true, Degraded: []probe.Condition{}})

@@ -283,6 +283,9 @@ func TestServicesSleep(t *testing.T) {
 		if status, text := s.send(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
+		if status, text := s.send(http.MethodHead, path, ""); status != http.StatusOK {
+			t.Errorf("HEAD %s: %d %s", path, status, text)
+		}
 	}
 	var asked struct {
 		Protocol string
