@@ -43,6 +43,7 @@ type sleeper struct {
 
 	message chan struct{} // a message came, or one may have been lost; has room for one
 	use     chan struct{} // a request needs the services; has room for one
+	served  chan struct{} // a request was served, of which no other process knows; has room for one
 
 	mu       sync.Mutex
 	isAwake  bool
@@ -59,7 +60,7 @@ func newSleeper(ctx context.Context, c Config, server *broker.Server, reports *r
 	return &sleeper{
 		config: c, server: server, reports: reports, log: c.Logger.With("service", "sleep"),
 		ended: ctx.Done(), webEnd: make(chan struct{}), message: make(chan struct{}, 1), use: make(chan struct{}, 1),
-		isAwake: true, changed: make(chan struct{}),
+		served: make(chan struct{}, 1), isAwake: true, changed: make(chan struct{}),
 		polls: make(map[*poll]struct{}), admitted: make(map[caller]struct{}),
 	}
 }
@@ -122,9 +123,33 @@ func (s *sleeper) work(ctx context.Context, services []service) {
 
 // watch returns when the ledger is idle or ctx is done.
 func (s *sleeper) watch(ctx context.Context) {
-	for wait := s.config.SleepAfter; loop.Sleep(ctx, wait) == nil; {
+	for wait := s.config.SleepAfter; s.pause(ctx, wait) == nil; {
 		if wait = s.untilIdle(ctx); wait == 0 && s.closeGate() {
 			return
+		}
+	}
+}
+
+// pause waits for d. It wakes other processes after requests: these may have enqueued tasks that only workers of a
+// process that sleeps can do.
+func (s *sleeper) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+			return nil
+		case <-s.served:
+			if s.isConnected(ctx) {
+				s.tellOthers(ctx)
+			} else {
+				signal(s.served)
+			}
+			if err := loop.Sleep(ctx, min(s.config.SleepAfter/4, time.Second)); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -149,23 +174,25 @@ func (s *sleeper) untilIdle(ctx context.Context) time.Duration {
 
 // need returns why the services must not sleep, or "", and the age of the newest event.
 func (s *sleeper) need(ctx context.Context, isUsed bool) (reason string, eventAge time.Duration) {
-	switch {
-	case isUsed:
-		return "a request is being served", 0
-	case !s.isConnected(ctx):
+	if !s.isConnected(ctx) {
 		return "NATS is not connected", 0
 	}
-	held, err := s.reports.critical(ctx)
+	state, err := s.look(ctx)
 	if err != nil {
 		return err.Error(), 0
 	}
-	if len(held) > 0 {
-		return "a critical condition holds", 0
+	if state.Reason == idle.HasTasks {
+		s.tellOthers(ctx) // their workers may be needed
 	}
-	state, err := s.look(ctx)
+	if isUsed {
+		return "a request is being served", 0
+	}
+	held, err := s.reports.critical(ctx)
 	switch {
 	case err != nil:
 		return err.Error(), 0
+	case len(held) > 0:
+		return "a critical condition holds", 0
 	case state.Reason == "" && state.Next < s.config.SleepAfter:
 		return "a timer or a schedule is due soon", 0
 	}
@@ -194,7 +221,7 @@ func (s *sleeper) isConnected(ctx context.Context) bool {
 		s.nc = nil
 	}
 	if s.nc == nil {
-		nc, err := s.config.NATS(nats.ErrorHandler(ignoreErrors),
+		nc, err := s.config.NATS(nats.ErrorHandler(ignoreErrors), nats.NoEcho(),
 			nats.DisconnectErrHandler(func(*nats.Conn, error) { signal(s.message) }),
 			nats.ReconnectHandler(func(*nats.Conn) { signal(s.message) }))
 		if err != nil {
@@ -262,7 +289,7 @@ func (s *sleeper) endSessions() {
 	}
 }
 
-// tellOthers wakes the processes of the ledger that sleep too: one of them may run the NATS server.
+// tellOthers wakes the processes of the ledger that sleep: one of them may run the NATS server, or have the workers.
 func (s *sleeper) tellOthers(ctx context.Context) {
 	if err := s.nc.Publish(stream.PrefixOf(s.nc).Wake(), nil); err != nil {
 		s.log.WarnContext(ctx, "cannot wake other processes", "error", err)

@@ -90,6 +90,7 @@ func (s *sleeper) end() {
 	defer s.mu.Unlock()
 	s.requests--
 	s.used = time.Now()
+	signal(s.served)
 }
 
 // probes answers probes and scrapes from memory while the services sleep. s may be nil: they never sleep.

@@ -426,3 +426,42 @@ func TestTwoProcessesSleep(t *testing.T) {
 		t.Errorf("task %s was done twice", <-done)
 	}
 }
+
+// A process that sleeps has the workers that a task needs. The task is enqueued at another process, which is awake.
+func TestRequestAtAProcessThatIsAwake(t *testing.T) {
+	t.Parallel()
+	postgres := ledgertest.Cluster(t, nil)
+	connect := services.ToNATS(startNATS(t).URL())
+	awake := startSleeping(t, postgres, services.Config{NATS: connect, SleepAfter: time.Hour})
+	asleep := startSleeping(t, postgres, services.Config{NATS: connect})
+	done := asleep.work()
+	for n := range 2 {
+		asleep.awaitSleep(n + 1)
+		task := fmt.Sprintf(`{"kind": "greet", "biz_id": "task-%d", "args": "x"}`, n)
+		if status, text := awake.send(http.MethodPost, "/v1/tasks", task); status/100 != 2 {
+			t.Errorf("%d %s", status, text)
+		}
+		asleep.awaitTask(done, fmt.Sprint("task-", n))
+	}
+}
+
+// A process that is awake wakes the others for a task that was enqueued in SQL.
+func TestSilentTaskAtAProcessThatIsAwake(t *testing.T) {
+	t.Parallel()
+	postgres := ledgertest.Cluster(t, nil)
+	connect := services.ToNATS(startNATS(t).URL())
+	const after = 10 * sleepAfter
+	startSleeping(t, postgres, services.Config{NATS: connect, SleepAfter: after, SleepAtMost: after})
+	asleep := startSleeping(t, postgres, services.Config{NATS: connect})
+	done := asleep.work()
+	asleep.awaitSleep(1)
+	db, err := pgxpool.New(t.Context(), postgres.URL(ledgertest.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := greet.Enqueue(t.Context(), db, "silent", "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	asleep.awaitTask(done, "silent")
+}
