@@ -120,8 +120,8 @@ type Config struct {
 	awaitNATS func(context.Context) error
 	// SleepAfter is how long a ledger must have nothing to do before the services stop and end their sessions, so that
 	// a managed database may suspend. They start again for a message (see [taskledger.Client.Wake]), for a request
-	// to the HTTP server except a probe, a scrape, or the poll of a known worker, and when the first timer or schedule
-	// is due. At least 100 ms. Default: they never sleep.
+	// to the HTTP server except a probe, a scrape, the poll of a known worker, or one to API without credentials, and
+	// when the first timer or schedule is due. At least 100 ms. Default: they never sleep.
 	SleepAfter time.Duration
 	// SleepAtMost is the longest sleep: how late a task may begin whose producer sends no message. Default: 1 h.
 	SleepAtMost time.Duration

@@ -220,6 +220,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.console.ServeHTTP(w, r)
 }
 
+// refuses reports whether the handler refuses a request without reading the database: nothing in it may name a caller.
+func (h *Handler) refuses(r *http.Request) bool {
+	return len(r.Header["Authorization"]) == 0 && len(r.Header["Cookie"]) == 0 && !h.api.IsNamed(r) &&
+		(r.Method == http.MethodGet || r.Method == http.MethodHead || strings.HasPrefix(r.URL.Path, "/v1/"))
+}
+
 // Drain ends all streams and all waiting requests, with the answer that they would give when their time is up. Later
 // requests that would wait are answered at once. It begins no further task, and returns when no task is at a worker
 // that works over HTTP. Call it before [http.Server.Shutdown]; [Run] calls it.

@@ -78,6 +78,10 @@ func (c Config) endpoints(r *reporter) (http.Handler, error) {
 		case "/healthz", "/readyz", "/metrics":
 			c.sleeper.probes(probes).ServeHTTP(w, r)
 		default:
+			if c.API != nil && c.API.refuses(r) {
+				rest.ServeHTTP(w, r)
+				return
+			}
 			c.sleeper.gate(rest).ServeHTTP(w, r)
 		}
 	})), nil

@@ -287,6 +287,16 @@ func TestServicesSleep(t *testing.T) {
 			t.Errorf("HEAD %s: %d %s", path, status, text)
 		}
 	}
+	for _, request := range []string{
+		"GET /", "HEAD /", "GET /favicon.ico", "GET /.env", "GET /tasks", "GET /stream", "GET /version",
+		"GET /v1/status", "POST /v1/work", "POST /v1/tasks",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		status, text := s.send(method, path, poll, "X-Forwarded-For", "192.0.2.1") // so it is not anonymous
+		if strings.HasPrefix(path, "/v1/") && status != http.StatusUnauthorized {
+			t.Errorf("%s of a stranger: %d %s", request, status, text)
+		}
+	}
 	var asked struct {
 		Protocol string
 		Tasks    []json.RawMessage
