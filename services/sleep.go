@@ -123,12 +123,15 @@ func (s *sleeper) work(ctx context.Context, services []service) {
 
 // watch returns when the ledger is idle or ctx is done.
 func (s *sleeper) watch(ctx context.Context) {
-	for wait := s.config.SleepAfter; s.pause(ctx, wait) == nil; {
+	for wait := s.lookEvery(); s.pause(ctx, wait) == nil; {
 		if wait = s.untilIdle(ctx); wait == 0 && s.closeGate() {
 			return
 		}
 	}
 }
+
+// lookEvery returns the time between two looks at a ledger that is not idle.
+func (s *sleeper) lookEvery() time.Duration { return min(max(s.config.SleepAfter/4, minLook), maxLook) }
 
 // pause waits for d. It wakes other processes after requests: these may have enqueued tasks that only workers of a
 // process that sleeps can do.
@@ -158,21 +161,21 @@ func (s *sleeper) pause(ctx context.Context, d time.Duration) error {
 func (s *sleeper) untilIdle(ctx context.Context) time.Duration {
 	after := s.config.SleepAfter
 	quiet, isUsed := s.quiet()
-	if !isUsed && quiet < after {
-		return after - quiet
-	}
-	reason, eventAge := s.need(ctx, isUsed)
+	reason, eventAge := s.need(ctx, isUsed || quiet < after)
 	switch {
+	case !isUsed && quiet < after:
+		return min(after-quiet, s.lookEvery())
 	case reason != "":
 		s.log.DebugContext(ctx, "the services do not sleep yet", "reason", reason)
-		return min(max(after/4, minLook), maxLook)
+		return s.lookEvery()
 	case eventAge < after:
-		return after - eventAge
+		return min(after-eventAge, s.lookEvery())
 	}
 	return 0
 }
 
-// need returns why the services must not sleep, or "", and the age of the newest event.
+// need returns why the services must not sleep, or "", and the age of the newest event. It wakes other processes if
+// there are tasks, which only their workers may do.
 func (s *sleeper) need(ctx context.Context, isUsed bool) (reason string, eventAge time.Duration) {
 	if !s.isConnected(ctx) {
 		return "NATS is not connected", 0
@@ -182,7 +185,7 @@ func (s *sleeper) need(ctx context.Context, isUsed bool) (reason string, eventAg
 		return err.Error(), 0
 	}
 	if state.Reason == idle.HasTasks {
-		s.tellOthers(ctx) // their workers may be needed
+		s.tellOthers(ctx)
 	}
 	if isUsed {
 		return "a request is being served", 0

@@ -460,8 +460,7 @@ func TestSilentTaskAtAProcessThatIsAwake(t *testing.T) {
 	t.Parallel()
 	postgres := ledgertest.Cluster(t, nil)
 	connect := services.ToNATS(startNATS(t).URL())
-	const after = 10 * sleepAfter
-	startSleeping(t, postgres, services.Config{NATS: connect, SleepAfter: after, SleepAtMost: after})
+	startSleeping(t, postgres, services.Config{NATS: connect, SleepAfter: time.Hour})
 	asleep := startSleeping(t, postgres, services.Config{NATS: connect})
 	done := asleep.work()
 	asleep.awaitSleep(1)
