@@ -199,3 +199,23 @@ func TestImportAppliesErasures(t *testing.T) {
 	to.want("texts", to.text(`
 		select distinct e.biz_id from taskledger.event e where e::text like '%' || $1 || '%'`, secret), "2")
 }
+
+// A copy with an identity of its own does not change its original's archive. An erasure in the copy is refused before
+// it erases anything, unless that archive is left out.
+func TestErasureInACopyWithANewInstallation(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.finish("1")
+	f.store()
+	ledgertest.ExecAsOwner(t, f.DB, `
+		update taskledger.setting set value = gen_random_uuid() where name = 'installation'`)
+	o := erasure.Options{Keys: []ledger.Key{key("1")}, Reason: "request 19", Open: open}
+	_, err := erasure.Erase(t.Context(), f.As("archiver"), o)
+	if invalid, ok := errors.AsType[*ledger.InvalidError](err); !ok || invalid.Field != "archive" {
+		t.Errorf("with the original's archive: %v", err)
+	}
+	if !filesLeak(t, f.archive) {
+		t.Error("the original's archive has changed")
+	}
+	f.erase(erasure.Options{Keys: []ledger.Key{key("1")}, Gone: []string{f.archive}})
+}

@@ -176,8 +176,8 @@ func (e *eraser) run(ctx context.Context) error {
 	return nil
 }
 
-// open opens all archives before anything is erased. An archive that lost its volumes is elsewhere. A named one that
-// contains only another ledger's volumes is refused: they would stay as they are.
+// open opens all archives before anything is erased. An archive that lost its volumes is elsewhere. One that contains
+// only another ledger's volumes, such as those of the original of a copy, is refused: they would stay as they are.
 func (e *eraser) open(ctx context.Context, origin string) (map[string]archive.Store, error) {
 	hasVolumes := make(map[string]bool)
 	rows, err := e.db.Query(ctx, placesSQL)
@@ -208,8 +208,8 @@ func (e *eraser) open(ctx context.Context, origin string) (map[string]archive.St
 		if err != nil || isSure && len(volumes) == 0 {
 			return nil, &UnreadableError{Place: p, Err: err}
 		}
-		if slices.Contains(e.o.Archives, p) {
-			if err := checkOrigin(ctx, p, s, volumes, origin); err != nil {
+		if isSure || slices.Contains(e.o.Archives, p) {
+			if err := checkOrigin(ctx, p, s, volumes, origin, isSure); err != nil {
 				return nil, err
 			}
 		}
@@ -218,8 +218,11 @@ func (e *eraser) open(ctx context.Context, origin string) (map[string]archive.St
 	return stores, nil
 }
 
-// checkOrigin returns an [*ledger.InvalidError] if all volumes are another ledger's.
-func checkOrigin(ctx context.Context, place string, s archive.Store, volumes []string, origin string) error {
+// checkOrigin returns an [*ledger.InvalidError] if all volumes are another ledger's. isRecorded: by its record, this
+// ledger stored tasks there.
+func checkOrigin(
+	ctx context.Context, place string, s archive.Store, volumes []string, origin string, isRecorded bool,
+) error {
 	other := ""
 	for _, v := range volumes {
 		m, err := archive.ReadManifest(ctx, s, v)
@@ -234,8 +237,12 @@ func checkOrigin(ctx context.Context, place string, s archive.Store, volumes []s
 	if other == "" {
 		return nil
 	}
+	cure := "erase in that ledger, or remove the archive if it was imported and exported again"
+	if isRecorded {
+		cure = "erase in that ledger too, and leave the archive out here with --gone"
+	}
 	return &ledger.InvalidError{Field: "archive", Value: place, Rule: "must contain volumes of this ledger, and " +
-		"these are of " + other + ": erase in that ledger, or remove the archive if it was imported and exported again"}
+		"these are of " + other + ": " + cure}
 }
 
 // erase erases a group of tasks as one act. It tries again until the projector has read their ends.
