@@ -45,6 +45,11 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	reports := &reporter{config: c}
+	defer reports.close()
+	if c.SleepAfter > 0 {
+		c.sleeper = newSleeper(ctx, c, server, reports)
+	}
 	services := []service{c.relayOrNone(), c.projector(), c.dispatcher(), c.scheduler(), c.periodic()}
 	if c.Push != nil {
 		push := func(ctx context.Context, _ *slog.Logger) error { return c.API.PushTasks(ctx, c.Push) }
@@ -58,11 +63,6 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if c.ArchiveAfter > 0 {
 		services = append(services, c.archiver())
-	}
-	reports := &reporter{config: c}
-	defer reports.close()
-	if c.SleepAfter > 0 {
-		c.sleeper = newSleeper(ctx, c, server, reports)
 	}
 	var web *service
 	if c.Listener != nil {
@@ -291,7 +291,11 @@ func (c Config) alarms() service {
 		if err != nil {
 			return err
 		}
-		w, err := alarm.New(alarm.Config{DB: c.DB, File: file, Logger: log})
+		config := alarm.Config{DB: c.DB, File: file, Logger: log}
+		if s := c.sleeper; s != nil {
+			config.Reported = func(begun time.Time) { s.reported.Store(&begun) }
+		}
+		w, err := alarm.New(config)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,6 +45,9 @@ type sleeper struct {
 	message chan struct{} // a message came, or one may have been lost; has room for one
 	use     chan struct{} // a request needs the services; has room for one
 	served  chan struct{} // a request was served, of which no other process knows; has room for one
+
+	reported atomic.Pointer[time.Time] // when the last pass of the alarms that left no news began
+	calm     time.Time                 // since when a look has found nothing to do; for watch
 
 	mu       sync.Mutex
 	isAwake  bool
@@ -196,10 +200,24 @@ func (s *sleeper) need(ctx context.Context, isUsed bool) (reason string, eventAg
 		return err.Error(), 0
 	case len(held) > 0:
 		return "a critical condition holds", 0
+	case !s.hasReported(state):
+		return "news is not reported by an alarm yet", 0
 	case state.Reason == "" && state.Next < s.config.SleepAfter:
 		return "a timer or a schedule is due soon", 0
 	}
 	return state.Reason, state.Quiet
+}
+
+// hasReported reports whether the alarms have found no more news since the ledger has had nothing to do.
+func (s *sleeper) hasReported(state idle.State) bool {
+	if s.config.Alarms == nil {
+		return true
+	}
+	if state.Reason != "" || s.calm.IsZero() || state.Quiet < time.Since(s.calm) {
+		s.calm = time.Now()
+	}
+	at := s.reported.Load()
+	return at != nil && at.After(s.calm)
 }
 
 // look reads whether the ledger needs the services.

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -473,4 +475,30 @@ func TestSilentTaskAtAProcessThatIsAwake(t *testing.T) {
 		t.Fatal(err)
 	}
 	asleep.awaitTask(done, "silent")
+}
+
+// Services do not sleep before an alarm has reported a dead task, however long news gathers.
+func TestAlarmBeforeTheSleep(t *testing.T) {
+	t.Parallel()
+	postgres := ledgertest.Cluster(t, nil)
+	file := filepath.Join(t.TempDir(), "alarm")
+	s := startSleeping(t, postgres, services.Config{NATS: services.ToNATS(startNATS(t).URL()),
+		Alarms: fmt.Appendf(nil, `{"gather": "3s", "receivers": [{"name": "page", "command": ["tee", %q]}]}`, file)})
+	s.awaitSleep(1)
+	db, err := pgxpool.New(t.Context(), postgres.URL(ledgertest.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	key := ledgertest.Key(t, "greet/dead")
+	ledgertest.Enqueue(t, db, key, `"x"`)
+	ledgertest.Append(t, db, key, ledger.EventStarted, ledger.EventBuried)
+	if status, text := s.send(http.MethodGet, "/version", ""); status != http.StatusOK {
+		t.Errorf("%d %s", status, text)
+	}
+	s.await("the alarm is sent", func() bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), "greet")
+	})
+	s.awaitSleep(2)
 }

@@ -21,6 +21,8 @@ type Config struct {
 	File
 	// Logger receives alarms, failed deliveries and outages. Default: [slog.Default].
 	Logger *slog.Logger
+	// Reported is called after each pass that leaves no news to report, with the time when it began. Default: no call.
+	Reported func(begun time.Time)
 
 	interval time.Duration       // between two polls; 0: the default
 	retry    *ledger.RetryPolicy // for failed deliveries; nil: the default

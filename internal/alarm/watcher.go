@@ -60,6 +60,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // pass polls once, creates alarms, and delivers due alarms. Receivers do not wait for each other.
 func (w *Watcher) pass(ctx context.Context) error {
+	begun := time.Now()
 	observed, installation, failure := w.observer.observe(ctx)
 	errs := make([]error, len(w.config.Receivers))
 	if failure == nil {
@@ -73,7 +74,11 @@ func (w *Watcher) pass(ctx context.Context) error {
 		deliveries.Go(func() { errs[i] = errors.Join(errs[i], w.deliver(ctx, r)) })
 	}
 	deliveries.Wait()
-	return errors.Join(append(errs, failure)...)
+	err := errors.Join(append(errs, failure)...)
+	if err == nil && len(w.newsSince) == 0 && w.config.Reported != nil {
+		w.config.Reported(begun)
+	}
+	return err
 }
 
 // report creates the next alarm of a receiver. It does so if there is news, gathered for long enough, and the last
