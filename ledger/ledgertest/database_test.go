@@ -51,13 +51,17 @@ func TestDatabasesAreMigratedAndSeparate(t *testing.T) {
 func TestDatabaseIsDroppedAfterTheTest(t *testing.T) {
 	other := ledgertest.Pool(t)
 	var address string
+	var conn *pgx.Conn
 	t.Run("user", func(t *testing.T) {
 		address = ledgertest.URL(t)
-		// The connection stays open.
-		if _, err := pgx.Connect(t.Context(), address); err != nil {
+		var err error
+		if conn, err = pgx.Connect(t.Context(), address); err != nil {
 			t.Fatal(err)
 		}
 	})
+	// It is open until here: without a reference to it, the garbage collector may have closed its socket, and the
+	// database could have been kept for another test.
+	defer conn.Close(context.Background())
 	name := database(t, address)
 	var exists bool
 	const sql = "select exists (select from pg_database where datname = $1)"
