@@ -107,6 +107,33 @@ func TestRecordedStartKeepsItsPermit(t *testing.T) {
 	}
 }
 
+// An attempt that is cancelled before its start is recorded, and whose task is released, has the same number as the next
+// attempt. Only the next one holds a permit, before and after its start is recorded.
+func TestPermitOfAnOvertakenAttempt(t *testing.T) {
+	t.Parallel()
+	db := gate(t, 2, 2)
+	wantBegun(t, beginGated(t, db, "a", 0), 0)
+	mustAppend(t, db, 0, 1, ledger.EventCancelled)
+	mustAppend(t, db, 0, 2, ledger.EventReleased)
+	slot := begin(t, ledgertest.As(t, db, ledgertest.Owner), pgx.TxOptions{})
+	if _, err := slot.Exec(t.Context(), "select from taskledger.permit where actor = 'a' for update"); err != nil {
+		t.Fatal(err)
+	}
+	wantBegun(t, beginAfter(t, db, "w", 3, 1, 0), 0) // in the other slot
+	mustCommit(t, slot)
+	mustHold := func(when string, want int) {
+		t.Helper()
+		if got := concurrencyOf(t, db); got.Running != want {
+			t.Errorf("%s, the limit counts %d tasks, want %d", when, got.Running, want)
+		}
+	}
+	mustHold("before the start is recorded", 1)
+	mustAppend(t, db, 0, 3, ledger.EventStarted)
+	mustHold("after it", 1)
+	wantBegun(t, beginGated(t, db, "w", 1), 1)
+	mustHold("with the other task", 2)
+}
+
 // A worker that was suspended until its permit expired, and whose slot another task has, cannot record its start.
 func TestLateStartWithoutItsPermit(t *testing.T) {
 	t.Parallel()

@@ -22,9 +22,10 @@
 -- start that was suspended for hours finds another n in the row, and skips it.
 -- A worker takes permits of limits with one count before a handler begins, without an event (begin_attempts). Such a
 -- permit has the version that the attempt's first event will have. It is held while the task's last event is the one
--- before, for at most permit_lasts. If the start is recorded, its trigger keeps the permit, which then lasts like any
--- other. The unique index lets only one permit of a limit have a version: of two workers that begin a task, one is
--- refused.
+-- before, for at most permit_lasts. If the start is recorded, its trigger keeps the permit, which gets the attempt's
+-- number and then lasts like any other. A permit without a number is never that of a recorded start: if an attempt
+-- without an event is cancelled and its task released, the next attempt has the same number. The unique index lets
+-- only one permit of a limit have a version: of two workers that begin a task, one is refused.
 --
 -- The start of a value inserts a row n + 1. Such rows are removed oldest first, and never while a start has locked
 -- them. So a start that was suspended for hours cannot insert a row n + 1 that existed before: it no longer finds
@@ -116,9 +117,9 @@ create unique index permit_attempt on taskledger.permit (biz_id, version, kind, 
 
 comment on table taskledger.permit is
   'Internal: who holds which slot of a limit, or held it last. The row with the highest n of each slot counts. name '
-  'and value: of the limit; value is empty if the limit has one count. kind, biz_id and attempt: of the holder, null '
-  'if there has been none. version: of the first event of the attempt. actor: the worker, if it took the permit before '
-  'that event.';
+  'and value: of the limit; value is empty if the limit has one count. kind and biz_id: of the holder, null if '
+  'there has been none. attempt: of the holder, null until its start is recorded. version: of the first event of the '
+  'attempt. actor: the worker, if it took the permit before that event.';
 
 -- Longer than the second after which a worker records the start of an attempt.
 create function taskledger_internal.permit_lasts() returns interval
@@ -182,7 +183,8 @@ comment on view taskledger_internal.newest_permits is
 -- The newest row of each slot of a limit, if its attempt is running. Each run counts its attempts from 1, so a row from
 -- before the run belongs to another attempt. The LIMIT clauses keep the planner on the indexes.
 create view taskledger.permits as
-select p.name, p.value, p.slot, p.n, p.kind, p.biz_id, least(p.version, h.version) as version, p.attempt, p.taken_at,
+select p.name, p.value, p.slot, p.n, p.kind, p.biz_id, least(p.version, h.version) as version,
+       coalesce(p.attempt, h.attempt + 1) as attempt, p.taken_at,
        case when h.version < p.version then p.actor else h.actor end as actor, h.version >= p.version as is_recorded
   from taskledger_internal.newest_permits p
  cross join lateral (
@@ -191,8 +193,9 @@ select p.name, p.value, p.slot, p.n, p.kind, p.biz_id, least(p.version, h.versio
     where e.kind = p.kind and e.biz_id = p.biz_id
     order by e.version desc
     limit 1) h
- where h.type in ('started', 'progressed') and h.attempt = p.attempt
-       and (h.version = p.version or taskledger_internal.args_version(p.kind, p.biz_id) <= p.version)
+ where h.type in ('started', 'progressed')
+       and (h.version = p.version
+            or h.attempt = p.attempt and taskledger_internal.args_version(p.kind, p.biz_id) <= p.version)
     or h.version = p.version - 1 and p.taken_at > clock_timestamp() - taskledger_internal.permit_lasts();
 
 comment on view taskledger.permits is
@@ -573,7 +576,7 @@ begin
                   where e.kind = s.kind and e.biz_id = s.biz_id
                   order by e.version desc
                   limit 1) h
-              where h.type in ('started', 'progressed') and h.attempt = s.attempt
+              where h.type in ('started', 'progressed') and (h.version = s.version or h.attempt = s.attempt)
                  or h.version = s.version - 1
                     and s.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
              for share of f skip locked
@@ -633,8 +636,10 @@ begin
                      where e.kind = f.kind and e.biz_id = f.biz_id
                      order by e.version desc
                      limit 1) h
-                 where h.type in ('started', 'progressed') and h.attempt = f.attempt
-                       and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
+                 where h.type in ('started', 'progressed')
+                       and (h.version = f.version
+                            or h.attempt = f.attempt
+                               and taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
                     or h.version = f.version - 1
                        and f.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
               for update skip locked) f;
@@ -658,8 +663,10 @@ begin
                   where e.kind = f.kind and e.biz_id = f.biz_id
                   order by e.version desc
                   limit 1) h
-              where h.type in ('started', 'progressed') and h.attempt = f.attempt
-                    and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
+              where h.type in ('started', 'progressed')
+                    and (h.version = f.version
+                         or h.attempt = f.attempt
+                            and taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
                  or h.version = f.version - 1
                     and f.taken_at > clock_timestamp() - taskledger_internal.permit_lasts()));
         hand := (hand + least(16, slots - looked)) % slots;
@@ -951,9 +958,10 @@ begin
                      where e.kind = newest.kind and e.biz_id = newest.biz_id
                      order by e.version desc
                      limit 1) h
-                 where h.type in ('started', 'progressed') and h.attempt = newest.attempt
+                 where h.type in ('started', 'progressed')
                        and (h.version = newest.version
-                            or taskledger_internal.args_version(newest.kind, newest.biz_id) <= newest.version)
+                            or h.attempt = newest.attempt
+                               and taskledger_internal.args_version(newest.kind, newest.biz_id) <= newest.version)
                     or h.version = newest.version - 1
                        and newest.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
               for update skip locked) f
@@ -1222,7 +1230,7 @@ begin
     loop
       if exists (select from taskledger.permit p where p.name = l.name and p.value = '' and p.slot > l.max_running)
           or taskledger_internal.take_permits_at_once(l.name, '', false, l.max_running, kinds, biz_ids, firsts,
-                                                      attempts, actor, l.starts) <> '{}' then
+                                                      null, actor, l.starts) <> '{}' then
         raise sqlstate 'TL008'; -- gives the permits back
       end if;
     end loop;
@@ -1239,14 +1247,14 @@ begin
          where k.kind = kinds[start]
          order by m.name
       loop
-        if not taskledger_internal.keep_own_permit(l.name, kinds[start], biz_ids[start], firsts[start],
-                                                   attempts[start], actor) then
+        if not taskledger_internal.keep_own_permit(l.name, kinds[start], biz_ids[start], firsts[start], null,
+                                                   actor) then
           full_limit := l.name;
           if l.name = any (full_limits) then
             raise sqlstate 'TL008';
           end if;
           perform taskledger_internal.take_permit(l.name, '', false, l.max_running, null, kinds[start], biz_ids[start],
-                                                  firsts[start], attempts[start], actor);
+                                                  firsts[start], null, actor);
         end if;
         full_limit := null;
       end loop;

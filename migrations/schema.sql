@@ -1927,7 +1927,7 @@ begin
     loop
       if exists (select from taskledger.permit p where p.name = l.name and p.value = '' and p.slot > l.max_running)
           or taskledger_internal.take_permits_at_once(l.name, '', false, l.max_running, kinds, biz_ids, firsts,
-                                                      attempts, actor, l.starts) <> '{}' then
+                                                      null, actor, l.starts) <> '{}' then
         raise sqlstate 'TL008'; -- gives the permits back
       end if;
     end loop;
@@ -1944,14 +1944,14 @@ begin
          where k.kind = kinds[start]
          order by m.name
       loop
-        if not taskledger_internal.keep_own_permit(l.name, kinds[start], biz_ids[start], firsts[start],
-                                                   attempts[start], actor) then
+        if not taskledger_internal.keep_own_permit(l.name, kinds[start], biz_ids[start], firsts[start], null,
+                                                   actor) then
           full_limit := l.name;
           if l.name = any (full_limits) then
             raise sqlstate 'TL008';
           end if;
           perform taskledger_internal.take_permit(l.name, '', false, l.max_running, null, kinds[start], biz_ids[start],
-                                                  firsts[start], attempts[start], actor);
+                                                  firsts[start], null, actor);
         end if;
         full_limit := null;
       end loop;
@@ -5853,7 +5853,7 @@ CREATE TABLE taskledger.permit (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_cost_delay='0');
 
-COMMENT ON TABLE taskledger.permit IS 'Internal: who holds which slot of a limit, or held it last. The row with the highest n of each slot counts. name and value: of the limit; value is empty if the limit has one count. kind, biz_id and attempt: of the holder, null if there has been none. version: of the first event of the attempt. actor: the worker, if it took the permit before that event.';
+COMMENT ON TABLE taskledger.permit IS 'Internal: who holds which slot of a limit, or held it last. The row with the highest n of each slot counts. name and value: of the limit; value is empty if the limit has one count. kind and biz_id: of the holder, null if there has been none. attempt: of the holder, null until its start is recorded. version: of the first event of the attempt. actor: the worker, if it took the permit before that event.';
 
 CREATE FUNCTION taskledger_internal.newest_permits(name text, value text) RETURNS TABLE(slot integer, n bigint, kind text, biz_id text, version integer, attempt integer, taken_at timestamp with time zone)
     LANGUAGE sql STABLE
@@ -7448,7 +7448,7 @@ begin
                   where e.kind = s.kind and e.biz_id = s.biz_id
                   order by e.version desc
                   limit 1) h
-              where h.type in ('started', 'progressed') and h.attempt = s.attempt
+              where h.type in ('started', 'progressed') and (h.version = s.version or h.attempt = s.attempt)
                  or h.version = s.version - 1
                     and s.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
              for share of f skip locked
@@ -7508,8 +7508,10 @@ begin
                      where e.kind = f.kind and e.biz_id = f.biz_id
                      order by e.version desc
                      limit 1) h
-                 where h.type in ('started', 'progressed') and h.attempt = f.attempt
-                       and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
+                 where h.type in ('started', 'progressed')
+                       and (h.version = f.version
+                            or h.attempt = f.attempt
+                               and taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
                     or h.version = f.version - 1
                        and f.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
               for update skip locked) f;
@@ -7533,8 +7535,10 @@ begin
                   where e.kind = f.kind and e.biz_id = f.biz_id
                   order by e.version desc
                   limit 1) h
-              where h.type in ('started', 'progressed') and h.attempt = f.attempt
-                    and (h.version = f.version or taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
+              where h.type in ('started', 'progressed')
+                    and (h.version = f.version
+                         or h.attempt = f.attempt
+                            and taskledger_internal.args_version(f.kind, f.biz_id) <= f.version)
                  or h.version = f.version - 1
                     and f.taken_at > clock_timestamp() - taskledger_internal.permit_lasts()));
         hand := (hand + least(16, slots - looked)) % slots;
@@ -7699,9 +7703,10 @@ begin
                      where e.kind = newest.kind and e.biz_id = newest.biz_id
                      order by e.version desc
                      limit 1) h
-                 where h.type in ('started', 'progressed') and h.attempt = newest.attempt
+                 where h.type in ('started', 'progressed')
                        and (h.version = newest.version
-                            or taskledger_internal.args_version(newest.kind, newest.biz_id) <= newest.version)
+                            or h.attempt = newest.attempt
+                               and taskledger_internal.args_version(newest.kind, newest.biz_id) <= newest.version)
                     or h.version = newest.version - 1
                        and newest.taken_at > clock_timestamp() - taskledger_internal.permit_lasts())
               for update skip locked) f
@@ -8747,7 +8752,7 @@ CREATE VIEW taskledger.permits AS
     p.kind,
     p.biz_id,
     LEAST(p.version, h.version) AS version,
-    p.attempt,
+    COALESCE(p.attempt, (h.attempt + 1)) AS attempt,
     p.taken_at,
         CASE
             WHEN (h.version < p.version) THEN p.actor
@@ -8763,7 +8768,7 @@ CREATE VIEW taskledger.permits AS
           WHERE ((e.kind = p.kind) AND (e.biz_id = p.biz_id))
           ORDER BY e.version DESC
          LIMIT 1) h)
-  WHERE (((h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND ((h.version = p.version) OR (taskledger_internal.args_version(p.kind, p.biz_id) <= p.version))) OR ((h.version = (p.version - 1)) AND (p.taken_at > (clock_timestamp() - taskledger_internal.permit_lasts()))));
+  WHERE (((h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND ((h.version = p.version) OR ((h.attempt = p.attempt) AND (taskledger_internal.args_version(p.kind, p.biz_id) <= p.version)))) OR ((h.version = (p.version - 1)) AND (p.taken_at > (clock_timestamp() - taskledger_internal.permit_lasts()))));
 
 COMMENT ON VIEW taskledger.permits IS 'The permits of running attempts, with the worker that runs each. name: of the limit. value: of the column that the limit is per, else empty. version: of the start, or if that is not recorded yet of the event before.';
 
