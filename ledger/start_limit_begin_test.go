@@ -107,7 +107,7 @@ func TestRecordedStartKeepsItsPermit(t *testing.T) {
 	}
 }
 
-// An attempt that is cancelled before its start is recorded, and whose task is released, has the same number as the next
+// An attempt that is cancelled before its start is recorded, and whose task is released, has the number of the next
 // attempt. Only the next one holds a permit, before and after its start is recorded.
 func TestPermitOfAnOvertakenAttempt(t *testing.T) {
 	t.Parallel()
