@@ -162,6 +162,7 @@ var pages = map[string]map[string]func(r record, all *report) string{
 		"rates":       func(_ record, all *report) string { return rateRows(all) },
 		"everyday":    func(_ record, all *report) string { return everydayRows(all) },
 		"subscribers": func(_ record, all *report) string { return subscriberRows(all) },
+		"features":    func(_ record, all *report) string { return featureRows(all) },
 		"cost":        func(_ record, all *report) string { return costRows(all) },
 	},
 	"sizing.md": {
@@ -273,6 +274,39 @@ func (r *report) rates(measure string) []string {
 		return nil
 	}
 	return []string{measure + ", " + unit, strings.TrimSpace(strings.Join(own, "; ")), strings.Join(others, "; ")}
+}
+
+// featureRows returns a row for each feature, next to the same tasks without it: rates of drains and enqueues, then
+// latencies.
+func featureRows(r *report) string {
+	var rows [][]string
+	for _, measure := range []string{"partitions", "order", "limits", "replace"} {
+		for _, system := range r.systems(measure) {
+			plain := ours
+			switch system {
+			case ours, oursWide:
+				continue
+			case oursWideLimited:
+				plain = oursWide
+			}
+			with, _ := r.median(measure, system, rate)
+			without, ok := r.median(measure, plain, rate)
+			if !ok {
+				continue
+			}
+			name := measure + ": " + strings.TrimPrefix(system, ours+", ")
+			rows = append(rows, []string{name, grouped(with), grouped(without), threeDigits(with / without)})
+		}
+	}
+	for _, measure := range []string{"priority", "tenant"} {
+		for _, system := range r.systems(measure) {
+			if system != ours {
+				name := measure + ", p99 in ms: " + strings.TrimPrefix(system, ours+", ")
+				rows = append(rows, []string{name, r.cell(measure, system, p99), r.cell(measure, ours, p99), ""})
+			}
+		}
+	}
+	return markdown([]string{"feature", "with it", "without", "with / without"}, rows)
 }
 
 // everydayVariants are measured at one rate only, and are not in the table.

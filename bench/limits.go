@@ -7,22 +7,26 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// limitsMeasure measures the drain of kinds with limits next to a plain kind.
+// limitsMeasure measures the drain of kinds with limits next to a plain kind. A limit of 100 lets 100 tasks run, so the
+// plain kind has 100 slots too. With 1,000 slots, the limit takes away nine tenths of them.
 func limitsMeasure() measure {
 	const tasks = 60_000
-	drain := func(limit func(context.Context, *trial) error) func(context.Context, *trial) error {
-		return func(ctx context.Context, t *trial) error {
-			return drainLimited(ctx, t, t.size(tasks, tasks), limit)
-		}
+	drain := func(system, slots string, limit func(context.Context, *trial) error) contender {
+		return contender{system: system, setting: "slots", tune: []string{slots},
+			run: func(ctx context.Context, t *trial) error {
+				return drainLimited(ctx, t, t.size(tasks, tasks), limit)
+			}}
 	}
 	return measure{
 		name: "limits", notQuick: true, alternating: true,
-		title: "60,000 tasks, a handler that does nothing, 1,000 slots; without and with limits that apply to the kind",
+		title: "60,000 tasks, a handler that does nothing, 100 slots; without and with limits that apply to the kind",
 		contenders: []contender{
-			{system: ours, setting: "slots", tune: []string{"1000"}, run: drain(nil)},
-			{system: oursLimited, setting: "slots", tune: []string{"1000"}, run: drain(limitTo100)},
-			{system: oursNamed, setting: "slots", tune: []string{"1000"}, run: drain(limitNamed)},
-			{system: oursRated, setting: "slots", tune: []string{"1000"}, run: drain(limitRate)},
+			drain(ours, "100", nil),
+			drain(oursLimited, "100", limitTo100),
+			drain(oursNamed, "100", limitNamed),
+			drain(oursRated, "100", limitRate),
+			drain(oursWide, "1000", nil),
+			drain(oursWideLimited, "1000", limitTo100),
 		},
 	}
 }

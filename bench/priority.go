@@ -27,7 +27,7 @@ func priorityMeasure() measure {
 		notQuick: true,
 		contenders: []contender{
 			{system: ours, run: run(0)},
-			{system: oursPriorities, run: run(1_000_000)},
+			{system: oursBacklog, run: run(1_000_000)},
 		},
 	}
 }
