@@ -8,7 +8,8 @@ select k.kind, k.biz_id, h.version, h.type::text, h.attempt, h.shard, h.priority
        h.order_key, coalesce(h.actor, ''),
        case when h.has_args then (date_part('epoch', h.recorded_at) * 1e6)::bigint else 0 end,
        case when h.has_args then h.data end, case when h.has_args then coalesce(h.meta::text, '') else '' end,
-       h.version = 1 and taskledger_internal.archived_version(k.kind, k.biz_id) is not null
+       h.version = 1 and (select taskledger_internal.archived_until() > 0)
+         and taskledger_internal.archived_version(k.kind, k.biz_id) is not null
   from unnest($1::text::text[], $2::text::text[]) as k(kind, biz_id)
  cross join lateral (
    select e.version, e.type, e.attempt, e.shard, e.priority, e.position, e.partition, e.order_key,

@@ -23,5 +23,6 @@ select e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard, e.priority
     order by n.version desc
     limit 1) last
  where e.position = p.position and e.type = 'enqueued' and last.version = e.version
-   and (e.version > 1 or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
+   and (e.version > 1 or (select taskledger_internal.archived_until() = 0)
+        or taskledger_internal.archived_version(e.kind, e.biz_id) is null)
    and not pg_visible_in_snapshot(e.xid, $2::text::pg_snapshot)
