@@ -248,10 +248,10 @@ func (e *export) writeAll(ctx context.Context, w *Writer) (c *seal.Checkpoint, e
 	return writeTilesAfter(ctx, e.db, e.store, *c)
 }
 
-// write reads the pages in two goroutines, events and their leaves, and writes them in this one.
+// write reads the pages in another goroutine, and writes them in this one.
 func (e *export) write(ctx context.Context, w *Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	events, pages := make(chan page, 1), make(chan page, 1)
+	pages := make(chan page, 1)
 	var reading sync.WaitGroup
 	defer func() {
 		cancel()
@@ -259,19 +259,8 @@ func (e *export) write(ctx context.Context, w *Writer) error {
 	}()
 	from := max(e.plan.From, w.Place().Last+1)
 	reading.Go(func() {
-		defer close(events)
-		e.read(ctx, from, events)
-	})
-	reading.Go(func() {
 		defer close(pages)
-		for p := range events {
-			if p.err == nil {
-				p.err = seal.AddLeaves(ctx, e.db, p.records)
-			}
-			if !p.send(ctx, pages) {
-				return
-			}
-		}
+		e.read(ctx, from, pages)
 	})
 	for p := range pages {
 		if p.err != nil {
@@ -299,7 +288,7 @@ func (p page) send(ctx context.Context, to chan<- page) bool {
 	}
 }
 
-// read sends the events of the pages from a position on.
+// read sends the pages from a position on. No transaction is open while it waits for the writer.
 func (e *export) read(ctx context.Context, from ledger.Position, pages chan<- page) {
 	limit := firstPage
 	for from <= e.plan.To {

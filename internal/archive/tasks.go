@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -37,7 +39,7 @@ type TaskEnd struct {
 // grows with the keys alone. Call it while [LockStore] is held.
 //
 // Errors: as [Create], [Writer.Close] and [Verify]; [*ledger.CorruptError] if an event is not in the volume.
-func StoreTasks(ctx context.Context, db ledger.DB, s Store, tasks []TaskEnd) (string, error) {
+func StoreTasks(ctx context.Context, db *pgxpool.Pool, s Store, tasks []TaskEnd) (string, error) {
 	plan, err := planOf(ctx, db, tasks)
 	if err != nil {
 		return "", err
@@ -79,7 +81,7 @@ func planOf(ctx context.Context, db ledger.DB, tasks []TaskEnd) (Plan, error) {
 }
 
 // writeTasks writes a volume. A volume that a killed call has begun is discarded.
-func writeTasks(ctx context.Context, db ledger.DB, s Store, plan Plan, tasks []TaskEnd) error {
+func writeTasks(ctx context.Context, db *pgxpool.Pool, s Store, plan Plan, tasks []TaskEnd) error {
 	w, err := Create(ctx, s, plan)
 	if err == nil && w.Place() != (Place{}) {
 		if err = Discard(ctx, s, plan.Name); err == nil {
@@ -114,7 +116,7 @@ func writeTasks(ctx context.Context, db ledger.DB, s Store, plan Plan, tasks []T
 }
 
 // addTasks writes a segment, and returns the number of its events.
-func addTasks(ctx context.Context, db ledger.DB, w *Writer, tasks []TaskEnd) (int64, error) {
+func addTasks(ctx context.Context, db *pgxpool.Pool, w *Writer, tasks []TaskEnd) (int64, error) {
 	keys := make([]ledger.Key, len(tasks))
 	for i, t := range tasks {
 		keys[i] = t.Key

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -41,30 +42,42 @@ type Sealed struct {
 // LeafHash returns the hash of the event's leaf, which its salt determines.
 func (s Sealed) LeafHash() (tlog.Hash, error) { return s.leaf(s.Salt) }
 
-// ReadRange returns the next events from one position to another, in the order of positions: at most limit. An event
-// of a transaction that is still open is missing. [AddLeaves] adds their places in the tree. It needs the role reader.
+// ReadRange returns the next events from one position to another with their places in the tree, in the order of
+// positions: at most limit. An event of a transaction that is still open is missing. It needs the role reader.
 func ReadRange(
-	ctx context.Context, db ledger.DB, from, to ledger.Position, kinds []ledger.Kind, limit int,
+	ctx context.Context, db *pgxpool.Pool, from, to ledger.Position, kinds []ledger.Kind, limit int,
 ) ([]Sealed, error) {
 	var names pgarray.Builder
 	for _, k := range kinds {
 		names.Add(string(k))
 	}
-	return readEvents(ctx, db, limit, rangeSQL, int64(from), int64(to), names.String(), int64(limit))
+	return readSealed(ctx, db, limit, rangeSQL, int64(from), int64(to), names.String(), int64(limit))
 }
 
-// ReadTasks returns all events of some tasks, in the order of positions. It needs the role reader.
-func ReadTasks(ctx context.Context, db ledger.DB, keys []ledger.Key) ([]Sealed, error) {
+// ReadTasks returns all events of some tasks with their places in the tree, in the order of positions. It needs the
+// role reader.
+func ReadTasks(ctx context.Context, db *pgxpool.Pool, keys []ledger.Key) ([]Sealed, error) {
 	var kinds, bizIDs pgarray.Builder
 	for _, k := range keys {
 		kinds.Add(string(k.Kind))
 		bizIDs.Add(string(k.BizID))
 	}
-	events, err := readEvents(ctx, db, 0, tasksSQL, kinds.String(), bizIDs.String())
-	if err != nil {
-		return nil, err
-	}
-	return events, AddLeaves(ctx, db, events)
+	return readSealed(ctx, db, 0, tasksSQL, kinds.String(), bizIDs.String())
+}
+
+// readSealed returns the events of a query with their places in the tree, as readEvents. It reads both in one snapshot:
+// in between, the archive may remove the events and their rows of the seal.
+func readSealed(
+	ctx context.Context, db *pgxpool.Pool, expected int, sql string, args ...any,
+) (events []Sealed, err error) {
+	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err = pgx.BeginTxFunc(ctx, db, snapshot, func(tx pgx.Tx) (err error) {
+		if events, err = readEvents(ctx, tx, expected, sql, args...); err != nil {
+			return err
+		}
+		return addLeaves(ctx, tx, events)
+	})
+	return events, explain("read events", err)
 }
 
 // columns returns pointers to scan the columns of events.sql and the transaction id into.
@@ -75,7 +88,7 @@ func (s *Sealed) columns() []any { return append(s.Event.columns(), &s.XID) }
 func readEvents(ctx context.Context, db ledger.DB, expected int, sql string, args ...any) ([]Sealed, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, explain("read events", err)
+		return nil, err
 	}
 	events := make([]Sealed, 0, expected)
 	var s Sealed
@@ -83,12 +96,11 @@ func readEvents(ctx context.Context, db ledger.DB, expected int, sql string, arg
 		events = append(events, s)
 		return nil
 	})
-	return events, explain("read events", err)
+	return events, err
 }
 
-// AddLeaves sets leaf and salt of the events that are sealed, which are in the order of positions. It needs the role
-// reader.
-func AddLeaves(ctx context.Context, db ledger.DB, events []Sealed) error {
+// addLeaves sets leaf and salt of the events that are sealed, which are in the order of positions.
+func addLeaves(ctx context.Context, db ledger.DB, events []Sealed) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -136,12 +148,12 @@ func eachLeaf(
 ) error {
 	rows, err := db.Query(ctx, leavesSQL, literal(positions))
 	if err != nil {
-		return explain("read the seal", err)
+		return err
 	}
 	var position, leaf int64
 	var salt string
 	_, err = pgx.ForEachRow(rows, []any{&position, &leaf, &salt}, func() error { return f(position, leaf, salt) })
-	return explain("read the seal", err)
+	return err
 }
 
 // eachBatchLeaf calls f with each position of the batches that a statement returns for some positions.
@@ -151,7 +163,7 @@ func eachBatchLeaf(
 ) error {
 	rows, err := db.Query(ctx, sql, literal(positions))
 	if err != nil {
-		return explain("read the seal", err)
+		return err
 	}
 	var first int64
 	var places, salts string
@@ -173,7 +185,7 @@ func eachBatchLeaf(
 		}
 		return nil
 	})
-	return explain("read the seal", err)
+	return err
 }
 
 // LedgerEvent returns the event as package ledger reads it, with the name of its login.
