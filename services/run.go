@@ -22,7 +22,6 @@ import (
 	"github.com/taskledger/taskledger/internal/scheduler"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
@@ -273,9 +272,7 @@ func (c Config) sealer() service {
 				return err
 			}
 			defer nc.Close()
-			config.Publish = func(ctx context.Context, subject string, text []byte) error {
-				return natsclient.Publish(ctx, nc, stream.PrefixOf(nc).CheckpointSubject(subject), text)
-			}
+			config.Publish = natsclient.CheckpointPublisher(nc)
 		}
 		s, err := sealer.New(config)
 		if err != nil {

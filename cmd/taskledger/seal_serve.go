@@ -47,9 +47,7 @@ func publishSeal(ctx context.Context, a *app, pool *pgxpool.Pool, file sealer.Fi
 			return err
 		}
 		defer nc.Close()
-		c.Publish = func(ctx context.Context, subject string, text []byte) error {
-			return natsclient.Publish(ctx, nc, subject, text)
-		}
+		c.Publish = natsclient.CheckpointPublisher(nc)
 	}
 	return sealer.Publish(ctx, c)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
 )
 
 const publishTimeout = 10 * time.Second
@@ -25,4 +27,12 @@ func Publish(ctx context.Context, nc *nats.Conn, subject string, text []byte) er
 		return fmt.Errorf("%w: the NATS user needs the right to publish to %s", err, subject)
 	}
 	return nil
+}
+
+// CheckpointPublisher returns a function that publishes checkpoints of the seal below the prefix of a connection, as
+// [Publish].
+func CheckpointPublisher(nc *nats.Conn) func(ctx context.Context, subject string, text []byte) error {
+	return func(ctx context.Context, subject string, text []byte) error {
+		return Publish(ctx, nc, stream.PrefixOf(nc).CheckpointSubject(subject), text)
+	}
 }

@@ -179,9 +179,9 @@ func cmdAnnounce(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// cmdStream publish SUBJECT TEXT publishes a message, cmdStream subscribe NAME makes a durable consumer, cmdStream make
-// NAME SUBJECTS… makes a stream, cmdStream drain STREAM CONSUMER acknowledges one message, and cmdStream
-// delete [NAME] deletes the stream of the ledger or another one, as another program.
+// cmdStream publish SUBJECT TEXT publishes a message, cmdStream subscribe NAME [STREAM] makes a durable consumer,
+// cmdStream make NAME SUBJECTS… makes a stream, cmdStream drain STREAM CONSUMER [FILE] acknowledges one message and
+// writes it into a file, and cmdStream delete [NAME] deletes the stream of the ledger or another one.
 func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
 	ts.Check(err)
@@ -192,7 +192,8 @@ func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 	case "publish":
 		_, err = js.Publish(context.Background(), args[1], []byte(args[2]))
 	case "subscribe":
-		_, err = js.CreateConsumer(context.Background(), "LEDGER", jetstream.ConsumerConfig{Durable: args[1]})
+		of := append(args[2:], "LEDGER")[0]
+		_, err = js.CreateConsumer(context.Background(), of, jetstream.ConsumerConfig{Durable: args[1]})
 	case "make":
 		_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: args[1], Subjects: args[2:]})
 	case "drain":
@@ -209,6 +210,9 @@ func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 			m, nextErr = consumer.Next(jetstream.FetchMaxWait(patience))
 		}
 		ts.Check(nextErr)
+		if len(args) > 3 {
+			ts.Check(os.WriteFile(ts.MkAbs(args[3]), m.Data(), 0o600))
+		}
 		err = m.DoubleAck(context.Background())
 	case "delete":
 		err = js.DeleteStream(context.Background(), append(args[1:], "LEDGER")[0])
