@@ -349,6 +349,23 @@ func TestDamagedFiles(t *testing.T) {
 			}
 		}
 	}
+	reordered := func(data []byte) []byte { // the first two lines exchanged
+		decoder, err := zstd.NewReader(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer decoder.Close()
+		text, err := decoder.DecodeAll(data, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bytes.SplitAfterN(text, []byte("\n"), 3)
+		encoder, err := zstd.NewWriter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return encoder.EncodeAll(lines[2], encoder.EncodeAll(append(bytes.Clone(lines[1]), lines[0]...), nil))
+	}
 	replace := func(from, to string) func([]byte) []byte {
 		return func(data []byte) []byte {
 			if !bytes.Contains(data, []byte(from)) {
@@ -366,6 +383,7 @@ func TestDamagedFiles(t *testing.T) {
 			d[len(d)/2] ^= 1
 			return d
 		}), "segment-000001"},
+		"events reordered": {change("*.zst", reordered), "position 2 follows position 4"},
 		"segment extended": {change("*.zst", func(d []byte) []byte { return append(d, d...) }), "more than"},
 		"segment missing":  {remove("*.zst"), "segment-000001"},
 		"segments exchanged": {func(t *testing.T, dir archive.Directory) {
