@@ -275,14 +275,23 @@ func lastOf(path string) (c seal.Checkpoint, found bool, err error) {
 	return all[len(all)-1], true, nil
 }
 
-// appendTo appends a checkpoint and an empty line to a file by one write, and waits for the disk.
-func appendTo(path string, signed []byte) (err error) {
+// appendTo appends a checkpoint and an empty line to a file by one write, and waits for the disk. If that fails, for
+// example because the disk is full, the file has no part of the checkpoint.
+func appendTo(path string, signed []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(bytes.Clone(signed), '\n'))
-	return errors.Join(err, f.Sync(), f.Close())
+	info, err := f.Stat()
+	if err == nil {
+		if _, err = f.Write(append(bytes.Clone(signed), '\n')); err == nil {
+			err = f.Sync()
+		}
+		if err != nil {
+			err = errors.Join(err, f.Truncate(info.Size()))
+		}
+	}
+	return errors.Join(err, f.Close())
 }
 
 // Publish publishes the newest checkpoint once, as the service does. It commits nothing.

@@ -20,6 +20,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/seal"
 	"github.com/taskledger/taskledger/internal/seal/sealer"
+	"github.com/taskledger/taskledger/internal/smalldisk"
 	"github.com/taskledger/taskledger/internal/webhooks"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -363,6 +364,69 @@ func TestTruncatedFile(t *testing.T) {
 	f.seal()
 	if err := f.publish(file); err == nil || !strings.Contains(err.Error(), "checkpoints: its last lines: ") {
 		t.Error(err)
+	}
+}
+
+// A full disk leaves no part of a checkpoint, in the directory or in the file. With space again, the next one follows.
+func TestFullDiskOfALog(t *testing.T) {
+	t.Parallel()
+	const disk, block = 256 << 10, 4096
+	for _, isFile := range []bool{false, true} {
+		t.Run(fmt.Sprintf("file=%t", isFile), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			dir := smalldisk.Mount(t, disk)
+			log := f.file("log")
+			if !isFile {
+				log.Directory = filepath.Join(dir, "log")
+			} else {
+				log.Path = filepath.Join(dir, "checkpoints")
+			}
+			next := func() error {
+				t.Helper()
+				f.enqueue(fmt.Sprint("n", f.seal().Size))
+				f.seal()
+				return f.publish(log)
+			}
+			var before []byte
+			for size := -1; size < 0 || isFile && block-len(before)%block > size; { // the next one crosses a block
+				length := len(before)
+				if err := next(); err != nil {
+					t.Fatal(err)
+				}
+				if isFile {
+					var err error
+					if before, err = os.ReadFile(log.Path); err != nil {
+						t.Fatal(err)
+					}
+				}
+				size = len(before) - length
+			}
+			kept := f.observe(log, seal.Policy{}).Checkpoint
+			filler := filepath.Join(dir, "filler")
+			if err := os.WriteFile(filler, make([]byte, 2*disk), 0o600); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatal(err)
+			}
+			if err := next(); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("on a full disk: %v", err)
+			}
+			if isFile {
+				if after, err := os.ReadFile(log.Path); err != nil || string(after) != string(before) {
+					t.Errorf("the file has grown from %d to %d bytes: %v", len(before), len(after), err)
+				}
+			} else if o := f.observe(log, seal.Policy{}); o.Checkpoint != kept {
+				t.Errorf("the directory has %+v, want %+v", o.Checkpoint, kept)
+			}
+			if err := os.Remove(filler); err != nil {
+				t.Fatal(err)
+			}
+			if err := next(); err != nil {
+				t.Fatalf("with space again: %v", err)
+			}
+			if o := f.observe(log, seal.Policy{}); o.Size != kept.Size+2 {
+				t.Errorf("the directory has %d leaves, want %d", o.Size, kept.Size+2)
+			}
+		})
 	}
 }
 
