@@ -53,13 +53,14 @@ with taskledger delete token. Its --name is the actor of its changes.`,
 					return err
 				}
 			}
-			o.Name, o.Role, o.Actor = actorOr(o.Name), api.Role(role), actorOr("")
+			o.Role, o.Actor = api.Role(role), actorOr("")
 			o.ExpiresAt = time.Now().Add(expiresIn)
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
 				base, err := consoleURL(cmp.Or(address, a.announcedConsole(), defaultConsoleURL))
 				if err != nil {
 					return err
 				}
+				o.Name = cmp.Or(o.Name, sessionName(o.Actor, db.Config().ConnConfig.User))
 				t, secret, err := api.CreateLink(ctx, db, o)
 				if err != nil {
 					return err
@@ -81,9 +82,19 @@ with taskledger delete token. Its --name is the actor of its changes.`,
 	cmd.Flags().StringArrayVar(&o.Kinds, "kind", nil,
 		"a `kind`, or a beginning such as coupon.*; may be repeated (default: all kinds)")
 	addDuration(cmd.Flags(), &expiresIn, "expires-in", "how long the session works")
-	cmd.Flags().StringVar(&o.Name, "name", "", "name of the session (default: your user name on this machine)")
+	cmd.Flags().StringVar(&o.Name, "name", "",
+		"name of the session (default: your user name on this machine, otherwise\nthe database login)")
 	refuseZero(cmd.Flags(), "role", "expires-in", "name")
 	return cmd
+}
+
+// sessionName returns the default name of a session: the user's, or else the database login, since a container may have
+// no users, and Windows puts a domain in front of them.
+func sessionName(user, login string) string {
+	if api.CheckName(user) != nil {
+		return login
+	}
+	return user
 }
 
 // consoleURL returns the address of the page on which the console's callers sign in.

@@ -74,7 +74,7 @@ func (h *Handler) byProxy(r *http.Request) (*caller, error) {
 
 // byName returns the caller with a name. A caller that never had a token gets role; it is refused if role is "".
 func (h *Handler) byName(ctx context.Context, name string, role Role) (*caller, error) {
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		return nil, problem(codeUnauthenticated, err.Error())
 	}
 	c, isKnown, err := h.registry.named(ctx, name)

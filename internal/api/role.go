@@ -72,8 +72,8 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// checkName returns an [*ledger.InvalidError] if the name is invalid for a caller.
-func checkName(name string) error {
+// CheckName returns an [*ledger.InvalidError] if the name is invalid for a caller.
+func CheckName(name string) error {
 	isValid := len(name) >= 1 && len(name) <= 128 && !strings.ContainsRune("._@+-", rune(name[0]))
 	for _, c := range []byte(name) {
 		isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'

@@ -60,7 +60,7 @@ type TokenOptions struct {
 }
 
 func (o TokenOptions) validate() error {
-	if err := checkName(o.Name); err != nil {
+	if err := CheckName(o.Name); err != nil {
 		return err
 	}
 	switch {
