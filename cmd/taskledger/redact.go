@@ -20,9 +20,12 @@ type secrets struct {
 // learnAddress adds the secrets in one or several addresses.
 func (s *secrets) learnAddress(address string) {
 	for _, found := range credentials.FindAllStringSubmatch(address, -1) {
-		_, secret, both := strings.Cut(found[1], ":")
+		_, secret, both := strings.Cut(found[2], ":")
 		if !both {
-			secret = found[1] // a NATS token
+			if strings.HasPrefix(found[1], "postgres") {
+				continue // a user without a password; the host often has the same name
+			}
+			secret = found[2] // a NATS token
 		}
 		s.learn(secret)
 		if decoded, err := url.PathUnescape(secret); err == nil {
@@ -43,15 +46,15 @@ func (s *secrets) learn(secret string) {
 }
 
 var (
-	// credentials matches the text before the last @ of an authority; a password that is not escaped may
+	// credentials matches a scheme and the text before the last @ of an authority; a password that is not escaped may
 	// contain any character.
-	credentials = regexp.MustCompile(`://([^/\s]*|[^\s]*)@`)
+	credentials = regexp.MustCompile(`(\w*)://([^/\s]*|[^\s]*)@`)
 	passwords   = regexp.MustCompile(`(?i)((?:password|passwd|sslpassword|token)\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)`)
 )
 
 // hide returns text without secrets.
 func (s *secrets) hide(text string) string {
-	text = credentials.ReplaceAllString(text, "://"+hidden+"@")
+	text = credentials.ReplaceAllString(text, "${1}://"+hidden+"@")
 	text = passwords.ReplaceAllString(text, "${1}"+hidden)
 	s.mu.Lock()
 	defer s.mu.Unlock()

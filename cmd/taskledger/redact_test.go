@@ -39,6 +39,18 @@ func TestHideLearned(t *testing.T) {
 	}
 }
 
+// A user without a password is no secret: with compose.yaml the host has the same name.
+func TestHideNoUser(t *testing.T) {
+	t.Parallel()
+	var s secrets
+	s.learnAddress("postgres://postgres@postgres/app")
+	s.learnAddress("postgresql://postgres@postgres/app")
+	const text = `password authentication failed for user "postgres": lookup postgres: no such host`
+	if have := s.hide(text); have != text {
+		t.Errorf("got %q", have)
+	}
+}
+
 func FuzzHide(f *testing.F) {
 	f.Add("secret")
 	f.Add("p@ss/w:o?r#d%")
