@@ -12,7 +12,7 @@ import (
 const Every = 10 * time.Second
 
 // Logger logs the first line with a message at once. It counts later lines and logs the last of them after [Every],
-// with their number as attribute "times". It is safe for concurrent use.
+// with its own time, and their number as attribute "times". It is safe for concurrent use.
 type Logger struct {
 	mu       sync.Mutex
 	messages map[message]*suppression // nil: closed, nothing is suppressed
@@ -29,6 +29,7 @@ type message struct {
 type suppression struct {
 	count int
 	last  []any // attributes
+	at    time.Time
 	timer *time.Timer
 }
 
@@ -49,13 +50,13 @@ func (l *Logger) log(m message, attributes []any) {
 	l.mu.Lock()
 	if s := l.messages[m]; s != nil {
 		s.count++
-		s.last = attributes
+		s.last, s.at = attributes, time.Now()
 		l.mu.Unlock()
 		return
 	}
 	l.suppress(m)
 	l.mu.Unlock()
-	m.log(attributes)
+	m.log(time.Now(), attributes)
 }
 
 // suppress counts the lines that follow. l.mu is held.
@@ -93,8 +94,14 @@ func (l *Logger) Close() {
 	l.messages = nil
 }
 
-func (s *suppression) log(m message) { m.log(append(s.last, "times", s.count)) }
+func (s *suppression) log(m message) { m.log(s.at, append(s.last, "times", s.count)) }
 
-func (m message) log(attributes []any) {
-	m.logger.Log(context.Background(), m.level, m.text, attributes...)
+// log logs a line of the past: one at the time of its logging would report a problem that may be over.
+func (m message) log(at time.Time, attributes []any) {
+	ctx := context.Background()
+	if h := m.logger.Handler(); h.Enabled(ctx, m.level) {
+		r := slog.NewRecord(at, m.level, m.text, 0)
+		r.Add(attributes...)
+		_ = h.Handle(ctx, r)
+	}
 }

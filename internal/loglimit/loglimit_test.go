@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/internal/loglimit"
 )
 
-// Of many equal lines, the logger writes the first at once and one every 10 s. Their numbers add up to all
-// lines, and no line is logged after Close.
+// Of many equal lines, the logger writes the first at once and one every 10 s, with its own time. Their numbers add up
+// to all lines, and no line is logged after Close.
 func TestWarn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,11 +44,11 @@ func TestWarn(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		want := `at=0s msg=away kind=one task=0
-at=10s msg=away kind=one task=99 times=99
+at=9.9s msg=away kind=one task=99 times=99
 at=10s msg=away kind=other task=100
 at=10s msg=gone kind=one task=100
-at=20s msg=away kind=one task=199 times=100
-at=30s msg=away kind=one task=249 times=50
+at=19.9s msg=away kind=one task=199 times=100
+at=24.9s msg=away kind=one task=249 times=50
 at=1m25s msg=away kind=one task=later
 `
 		if diff := difference.Of(want, log.String()); diff != "" {
