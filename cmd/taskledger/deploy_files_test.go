@@ -30,18 +30,20 @@ func readYAML(t *testing.T, name string, to any) {
 	}
 }
 
-// The services of compose.yaml run commands that exist, wait for services that exist, and are built from files that
-// exist.
+// The services of compose.yaml run commands that exist, wait for services that exist, are built from files that exist,
+// and have time to stop: Docker kills a container 10 s after SIGTERM, in the middle of its handlers.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	const dir = "deploy/compose/"
 	var file struct {
 		Services map[string]struct {
-			Image     string
-			Command   []string
-			Build     struct{ Context, Dockerfile string }
-			DependsOn map[string]struct{ Condition string } `yaml:"depends_on"`
-			Volumes   []string
+			Image           string
+			Command         []string
+			Restart         string
+			StopGracePeriod time.Duration `yaml:"stop_grace_period"`
+			Build           struct{ Context, Dockerfile, Target string }
+			DependsOn       map[string]struct{ Condition string } `yaml:"depends_on"`
+			Volumes         []string
 		}
 		Volumes map[string]any
 	}
@@ -51,16 +53,13 @@ func TestCompose(t *testing.T) {
 	}
 	for name, s := range file.Services {
 		if strings.Contains(s.Image, "TASKLEDGER_IMAGE") {
-			command, rest, err := newApp().newRootCommand().Find(s.Command)
-			if err == nil {
-				err = command.ParseFlags(rest)
-			}
-			if err != nil {
-				t.Errorf("%s: %q: %v", name, s.Command, err)
-			}
+			checkCommand(t, name, s.Command)
 		}
 		if s.Build.Dockerfile != "" {
-			checkDockerfile(t, filepath.Join("../..", dir, s.Build.Context), s.Build.Dockerfile)
+			checkDockerfile(t, filepath.Join("../..", dir, s.Build.Context), s.Build.Dockerfile, s.Build.Target)
+		}
+		if name != "postgres" && s.Restart != "" && s.StopGracePeriod <= stopTimeout {
+			t.Errorf("%s is killed after %s", name, s.StopGracePeriod)
 		}
 		for other := range s.DependsOn {
 			if _, exists := file.Services[other]; !exists {
@@ -74,10 +73,34 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
+	text, err := os.ReadFile("../../" + dir + "compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?m)^# .* exec serve /taskledger (.*?)(?:  .*)?$`)
+	commands := command.FindAllStringSubmatch(string(text), -1)
+	for _, c := range commands {
+		checkCommand(t, "the first comment", strings.Fields(c[1]))
+	}
+	if len(commands) != 3 {
+		t.Errorf("%d commands in the first comment", len(commands))
+	}
 }
 
-// checkDockerfile checks that a Dockerfile copies files that exist, and does not run as root.
-func checkDockerfile(t *testing.T, context, name string) {
+// checkCommand checks that the program has a command with its flags.
+func checkCommand(t *testing.T, where string, args []string) {
+	t.Helper()
+	command, rest, err := newApp().newRootCommand().Find(args)
+	if err == nil {
+		err = command.ParseFlags(rest)
+	}
+	if err != nil || !command.HasParent() {
+		t.Errorf("%s: %q: %v", where, args, err)
+	}
+}
+
+// checkDockerfile checks that a Dockerfile copies files that exist, and that its target does not run as root.
+func checkDockerfile(t *testing.T, context, name, target string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(context, name))
 	if err != nil {
@@ -91,8 +114,10 @@ func checkDockerfile(t *testing.T, context, name string) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if !strings.Contains(string(text), "\nUSER 65532:65532\n") {
-		t.Errorf("%s runs as root", name)
+	_, stage, exists := strings.Cut(string(text), " AS "+target+"\n")
+	stage, _, _ = strings.Cut(stage, "\nFROM ")
+	if !exists || !strings.Contains(stage, "\nUSER 65532:65532\n") {
+		t.Errorf("%s: the target %s is missing, or runs as root", name, target)
 	}
 }
 
