@@ -31,7 +31,8 @@ func readYAML(t *testing.T, name string, to any) {
 }
 
 // The services of compose.yaml run commands that exist, wait for services that exist, are built from files that exist,
-// and have time to stop: Docker kills a container 10 s after SIGTERM, in the middle of its handlers.
+// and have time to stop: Docker kills a container 10 s after SIGTERM, in the middle of its handlers. PostgreSQL is
+// healthy once it answers by TCP: the image's first server, on the socket alone, stops before migrate connects.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	const dir = "deploy/compose/"
@@ -42,6 +43,7 @@ func TestCompose(t *testing.T) {
 			Restart         string
 			StopGracePeriod time.Duration `yaml:"stop_grace_period"`
 			Build           struct{ Context, Dockerfile, Target string }
+			Healthcheck     struct{ Test []string }
 			DependsOn       map[string]struct{ Condition string } `yaml:"depends_on"`
 			Volumes         []string
 		}
@@ -50,6 +52,10 @@ func TestCompose(t *testing.T) {
 	readYAML(t, dir+"compose.yaml", &file)
 	if len(file.Services) != 5 {
 		t.Errorf("%d services", len(file.Services))
+	}
+	healthy := strings.Join(file.Services["postgres"].Healthcheck.Test, " ")
+	if !strings.Contains(healthy, " -h 127.0.0.1 ") {
+		t.Errorf("PostgreSQL is healthy by %s", healthy)
 	}
 	for name, s := range file.Services {
 		if strings.Contains(s.Image, "TASKLEDGER_IMAGE") {
