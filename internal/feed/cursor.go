@@ -70,8 +70,12 @@ func (c *Cursor) columns(mark **string) []any {
 // newestCursor returns the newest row of reader, and appends the first row if reader has none. It returns an
 // [*OriginError] if the row was written in another database, whose xids have no meaning here.
 func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, error) {
-	first := Beginning()
-	if _, err := db.Exec(ctx, cursorFirstSQL, reader, first.Snapshot, int64(first.Top), first.Bound); err != nil {
+	first, onlyLines := Beginning(), 0
+	if reader == LineReader {
+		onlyLines = 1
+	}
+	_, err := db.Exec(ctx, cursorFirstSQL, reader, first.Snapshot, int64(first.Top), first.Bound, onlyLines)
+	if err != nil {
 		if pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
 			err = ErrNotPrimary
 		}

@@ -114,6 +114,10 @@ var foreigners = []foreign{
 		reason: "a window ends at the last position that was drawn",
 	},
 	{
+		table: "event_position_seq", path: "internal/feed/sql/cursor_first.sql",
+		reason: "it begins where later events have higher positions",
+	},
+	{
 		table: "event_position_seq", path: "internal/feed/sql/cursor_newest.sql",
 		reason: "a cursor must not be ahead of the last position that was drawn",
 	},
