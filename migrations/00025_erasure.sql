@@ -309,8 +309,9 @@ begin
   perform taskledger_internal.record_act('erase', erase_tasks.actor, erase_tasks.reason, json_build_object(
     'erasure', act::text,
     'in_stream_until', (
-      select to_char((clock_timestamp() + m.max_age_ms * interval '1 millisecond') at time zone 'UTC',
-                     'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+      select case m.max_age_ms when 0 then 'forever'
+               else to_char((clock_timestamp() + m.max_age_ms * interval '1 millisecond') at time zone 'UTC',
+                            'YYYY-MM-DD"T"HH24:MI:SS"Z"') end
         from (select n.max_age_ms from taskledger_internal.relay_mark n order by n.n desc limit 1) m)),
     (select json_agg(k.kind || '/' || k.biz_id) from unnest(all_kinds, all_ids) k(kind, biz_id)));
   perform taskledger_internal.wake();
@@ -321,8 +322,8 @@ $$;
 comment on function taskledger_internal.erase_tasks(uuid, text[], text[], boolean, text, text, text) is
   'Erases tasks, with the deliveries and alarms about them, and records the act with an actor and a reason. '
   'fingerprint: of an error without text. in_stream_until in the record: when the stream removes by age the messages '
-  'that the relay could not remove. Returns whether the projector must first read more, how many tasks and events are '
-  'erased, and a task that is unknown.';
+  'that the relay could not remove, or forever. Returns whether the projector must first read more, how many tasks '
+  'and events are erased, and a task that is unknown.';
 
 -- Takes over the list in an archive's files, for an import by the owner. Index: primary key of event.
 -- +goose StatementBegin

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
 )
 
 // erase erases a task, as taskledger erase does once the projector has read its end.
@@ -88,6 +90,43 @@ func TestMessagesOfAnErasedTaskAreDeleted(t *testing.T) {
 		}
 		if n := b.deleted(); n != 2 || b.state().LastSeq <= last {
 			t.Errorf("%d messages are deleted, want the 2 of the task", n)
+		}
+	}
+}
+
+// The record of an erasure names when the stream's age removes what the relay may not delete, if it does.
+func TestErasureNamesTheAgeOfMessages(t *testing.T) {
+	t.Parallel()
+	for _, isForever := range []bool{false, true} {
+		b := newBundle(t)
+		relay := b.relay(func(c *outbox.Config) { c.Stream.MaxAge = time.Hour })
+		k := ledger.Key{Kind: "mail.send", BizID: "1"}
+		ledgertest.Enqueue(t, b.pool, k, `{"to":"Ada"}`)
+		b.awaitPublished()
+		if isForever {
+			relay.end()
+			config := b.stream().CachedInfo().Config
+			config.MaxAge = 0
+			if _, err := b.js.UpdateStream(b.ctx(), config); err != nil {
+				t.Fatal(err)
+			}
+			b.relay()
+		}
+		ledgertest.Append(t, b.pool, k, ledger.EventCancelled)
+		b.awaitPublished()
+		b.erase(k)
+		var until string
+		var age *float64 // in seconds after the erasure; nil: forever
+		err := ledgertest.As(t, b.pool, ledgertest.Owner).QueryRow(b.ctx(), `
+			select u.until, extract(epoch from nullif(u.until, 'forever')::timestamptz - u.recorded_at)::float8
+			  from (select e.data->'detail'->>'in_stream_until' as until, e.recorded_at
+			          from taskledger.event e
+			         where e.kind = 'taskledger.operation' and e.data->>'action' = 'erase') u`).Scan(&until, &age)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isForever != (age == nil) || age != nil && (*age < 3500 || *age > 3601) {
+			t.Errorf("forever %t: until %s", isForever, until)
 		}
 	}
 }
