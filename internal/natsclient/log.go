@@ -10,11 +10,11 @@ import (
 )
 
 // Logging returns options that log when a connection is made, lost and restored, and why it fails. reason returns the
-// text of an error.
+// text of an error. A restored connection has the level of a lost one: otherwise a log of warnings shows no end of it.
 func Logging(log *slog.Logger, reason func(error) string) []nats.Option {
 	return []nats.Option{
 		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected", "server", stream.Server(nc)) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("reconnected", "server", stream.Server(nc)) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Warn("reconnected", "server", stream.Server(nc)) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("disconnected", "error", err)
