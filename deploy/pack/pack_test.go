@@ -262,6 +262,45 @@ func TestFormula(t *testing.T) {
 	}
 }
 
+// Each platform installs its own archive by the formula, and the formula's test passes.
+func TestFormulaInstalls(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("ruby"); err != nil {
+		t.Skip("ruby is not installed")
+	}
+	dir := packed(t)
+	brew, err := filepath.Abs("testdata/brew.rb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for platform, names := range map[string]string{
+		"macos arm": "darwin-arm64", "macos intel": "darwin-amd64",
+		"linux arm": "linux-arm64", "linux intel": "linux-amd64",
+	} {
+		unpacked := t.TempDir()
+		program := filepath.Join(unpacked, "taskledger")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\necho taskledger version v0.1.0\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		system, arch, _ := strings.Cut(platform, " ")
+		cmd := exec.CommandContext(t.Context(), "ruby", brew, filepath.Join(dir, "taskledger.rb"), system, arch)
+		cmd.Dir, cmd.Env = unpacked, append(os.Environ(), "PREFIX="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", platform, err, out)
+		}
+		name := "taskledger-v0.1.0-" + names + ".tar.gz"
+		sum, err := sumOf(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "https://github.com/taskledger/taskledger/releases/download/v0.1.0/" + name + "\n" + sum + "\n"
+		if string(out) != want {
+			t.Errorf("%s: %s, want %s", platform, out, want)
+		}
+	}
+}
+
 // A release without its binaries is refused.
 func TestNoBinaries(t *testing.T) {
 	t.Parallel()
