@@ -2,6 +2,8 @@
 package chart_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,6 +13,11 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
+	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
 )
 
 const chart = "taskledger"
@@ -45,8 +52,11 @@ func render(t *testing.T, values map[string]any) (string, error) {
 	}
 	files, err := engine.Render(c, all)
 	var text strings.Builder
-	for _, file := range files {
+	for name, file := range files {
 		text.WriteString(file)
+		if strings.HasSuffix(name, ".yaml") {
+			checkObjects(t, name, file)
+		}
 	}
 	return text.String(), err
 }
@@ -109,5 +119,48 @@ func TestValuesThatCannotWork(t *testing.T) {
 				t.Errorf("%v, want %q\n%s", err, c.want, text)
 			}
 		})
+	}
+}
+
+// The manifests for kubectl are valid too.
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	names, err := filepath.Glob("../kubernetes/*.yaml")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%v, %v", names, err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkObjects(t, name, string(text))
+	}
+}
+
+// checkObjects checks that each object of a file has the fields of its type, and no others, as strict validation does.
+func checkObjects(t *testing.T, name, file string) {
+	t.Helper()
+	for text := range strings.SplitSeq("\n"+file, "\n---\n") {
+		var kind struct{ APIVersion, Kind string }
+		if err := yaml.Unmarshal([]byte(text), &kind); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+		object, isKnown := map[string]any{
+			"apps/v1 Deployment":            new(apps.Deployment),
+			"apps/v1 StatefulSet":           new(apps.StatefulSet),
+			"batch/v1 Job":                  new(batch.Job),
+			"policy/v1 PodDisruptionBudget": new(policy.PodDisruptionBudget),
+			"v1 Service":                    new(core.Service),
+
+			// The operator of Prometheus defines it; a file that is left out is empty.
+			"monitoring.coreos.com/v1 ServiceMonitor": new(any),
+			" ": new(any),
+		}[kind.APIVersion+" "+kind.Kind]
+		if !isKnown {
+			t.Errorf("%s: unknown type %s of %s", name, kind.Kind, kind.APIVersion)
+		} else if err := yaml.UnmarshalStrict([]byte(text), object); err != nil {
+			t.Errorf("%s: %s: %v", name, kind.Kind, err)
+		}
 	}
 }

@@ -2,7 +2,11 @@ module github.com/taskledger/taskledger/deploy/chart
 
 go 1.26.0
 
-require helm.sh/helm/v4 v4.3.2 // lints and renders the chart
+require (
+	helm.sh/helm/v4 v4.3.2 // lints and renders the chart
+	k8s.io/api v0.37.2 // the fields of its objects
+	sigs.k8s.io/yaml v1.6.0 // decodes them strictly
+)
 
 require (
 	dario.cat/mergo v1.0.1 // indirect
@@ -56,7 +60,6 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
-	k8s.io/api v0.37.2 // indirect
 	k8s.io/apiextensions-apiserver v0.37.2 // indirect
 	k8s.io/apimachinery v0.37.2 // indirect
 	k8s.io/apiserver v0.37.2 // indirect
@@ -67,5 +70,4 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
-	sigs.k8s.io/yaml v1.6.0 // indirect
 )
