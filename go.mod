@@ -4,21 +4,21 @@ go 1.26.0
 
 require (
 	github.com/jackc/pgx/v5 v5.13.0 // the driver of PostgreSQL, and the transactions that callers pass
-	github.com/jedib0t/go-pretty/v6 v6.8.3 // tables of the command line, and the demo's progress bar
+	github.com/jedib0t/go-pretty/v6 v6.9.2 // tables of the command line, and the demo's progress bar
 	github.com/klauspost/compress v1.20.4 // zstd: the segments of an archive
 	github.com/minio/minio-go/v7 v7.4.1 // archives in object stores: linked by the command alone
 	github.com/nats-io/nats-server/v2 v2.15.3 // the broker that serve, demo and tests run in process
 	github.com/nats-io/nats.go v1.55.0 // the client of JetStream
 	github.com/nats-io/nkeys v0.4.17 // keys of users, which the command nats-config makes
-	github.com/netresearch/go-cron v0.9.1 // cron expressions of schedules, with time zones
+	github.com/netresearch/go-cron v0.15.0 // cron expressions of schedules, with time zones
 	github.com/pressly/goose/v3 v3.30.1 // runs the migrations and records their versions
 	github.com/prometheus/client_golang v1.25.0 // metrics: the official client
 	github.com/spf13/cobra v1.10.2 // commands, help and shell completion
-	github.com/spf13/pflag v1.0.10 // types in cobra's interface, for flags from the environment and errors of values
+	github.com/spf13/pflag v1.1.0 // types in cobra's interface, for flags from the environment and errors of values
 	github.com/wneessen/go-mail v0.8.1 // mails of alarms: encoding, TLS and login
 	go.yaml.in/yaml/v3 v3.0.6 // files of schedules and alarms
-	golang.org/x/mod v0.42.0 // sumdb/tlog: the Merkle tree of the seal, by RFC 6962
-	golang.org/x/term v0.47.0 // size and keys of the terminal, for top
+	golang.org/x/mod v0.43.0 // sumdb/tlog: the Merkle tree of the seal, by RFC 6962
+	golang.org/x/term v0.48.0 // size and keys of the terminal, for top
 )
 
 require (
@@ -47,12 +47,13 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.23.0 // indirect
+	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/rs/xid v1.6.0 // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
 	github.com/tinylib/msgp v1.6.4 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
-	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/crypto v0.59.0 // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect

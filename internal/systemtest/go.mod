@@ -5,10 +5,10 @@ go 1.26.0
 replace github.com/taskledger/taskledger => ../..
 
 require (
-	filippo.io/torchwood v0.6.1 // reads the published seal, as other programs do
-	github.com/chromedp/cdproto v0.159.0 // the protocol of Chromium
-	github.com/chromedp/chromedp v0.23.0 // the console in Chromium
-	github.com/getkin/kin-openapi v0.152.0 // the document of the HTTP API against its answers
+	filippo.io/torchwood v0.9.0 // reads the published seal, as other programs do
+	github.com/chromedp/cdproto v0.160.3 // the protocol of Chromium
+	github.com/chromedp/chromedp v0.23.1 // the console in Chromium
+	github.com/getkin/kin-openapi v0.153.0 // the document of the HTTP API against its answers
 	github.com/jackc/pgx/v5 v5.13.0 // the driver of PostgreSQL
 	github.com/johannesboyne/gofakes3 v1.2.0 // an object store for archives
 	github.com/nats-io/nats-server/v2 v2.15.3 // a server as an attacker and operators configure it
@@ -18,7 +18,7 @@ require (
 	github.com/taskledger/taskledger v0.0.0
 	github.com/transparency-dev/formats v0.1.2-0.20260710124811-af9e607161b6 // keys of that witness
 	github.com/transparency-dev/witness v0.0.0-20260720115447-2e1c6971d19e // a witness of the seal
-	golang.org/x/mod v0.42.0 // sumdb/note: signatures of the seal
+	golang.org/x/mod v0.43.0 // sumdb/note: signatures of the seal
 )
 
 require (
@@ -49,9 +49,7 @@ require (
 	github.com/nats-io/jwt/v2 v2.8.3 // indirect
 	github.com/nats-io/nkeys v0.4.17 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
-	github.com/netresearch/go-cron v0.9.1 // indirect
-	github.com/oasdiff/yaml v0.1.1 // indirect
-	github.com/oasdiff/yaml3 v0.0.14 // indirect
+	github.com/netresearch/go-cron v0.15.0 // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect
 	github.com/pressly/goose/v3 v3.30.1 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
@@ -73,7 +71,8 @@ require (
 	go.shabbyrobe.org/gocovmerge v0.0.0-20230507111327-fa4f82cfbf4d // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
-	golang.org/x/crypto v0.58.0 // indirect
+	go.yaml.in/yaml/v4 v4.0.0 // indirect
+	golang.org/x/crypto v0.59.0 // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
