@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -222,7 +223,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // refuses reports whether the handler refuses a request without reading the database: nothing in it may name a caller.
 func (h *Handler) refuses(r *http.Request) bool {
-	return len(r.Header["Authorization"]) == 0 && len(r.Header["Cookie"]) == 0 && !h.api.IsNamed(r) &&
+	isBearer := slices.ContainsFunc(r.Header["Authorization"], func(header string) bool {
+		scheme, _, _ := strings.Cut(header, " ")
+		return strings.EqualFold(scheme, "Bearer")
+	})
+	return !isBearer && !console.HasToken(r) && !h.api.IsNamed(r) &&
 		(r.Method == http.MethodGet || r.Method == http.MethodHead || strings.HasPrefix(r.URL.Path, "/v1/"))
 }
 

@@ -294,9 +294,14 @@ func TestServicesSleep(t *testing.T) {
 		"GET /v1/status", "POST /v1/work", "POST /v1/tasks",
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		status, text := s.send(method, path, poll, "X-Forwarded-For", "192.0.2.1") // so it is not anonymous
-		if strings.HasPrefix(path, "/v1/") && status != http.StatusUnauthorized {
-			t.Errorf("%s of a stranger: %d %s", request, status, text)
+		for _, stranger := range [][]string{
+			{"Accept", "*/*"}, {"Cookie", "session=1; __Host-taskledger_theme=dark"}, {"Authorization", "Basic YTpi"},
+		} {
+			status, text := s.send(method, path, poll,
+				append(stranger, "X-Forwarded-For", "192.0.2.1")...) // so it is not anonymous
+			if strings.HasPrefix(path, "/v1/") && status != http.StatusUnauthorized {
+				t.Errorf("%s of a stranger with %q: %d %s", request, stranger, status, text)
+			}
 		}
 	}
 	var asked struct {

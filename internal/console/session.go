@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/taskledger/taskledger/api/client"
@@ -67,6 +68,14 @@ func (h *Handler) cookie(r *http.Request, name string) string {
 		return ""
 	}
 	return c.Value
+}
+
+// HasToken reports whether a request brings a cookie with a token, of any ledger. It reads nothing; the token may be
+// unknown.
+func HasToken(r *http.Request) bool {
+	return slices.ContainsFunc(r.Cookies(), func(c *http.Cookie) bool {
+		return c.Value != "" && strings.Contains(c.Name, tokenCookie)
+	})
 }
 
 // authorized returns the request with the cookie's token as its bearer token, unless the request brings its own.
