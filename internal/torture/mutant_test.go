@@ -59,9 +59,9 @@ var mutants = []mutant{
 	},
 	{
 		name:    "a limit has more permits than it allows tasks",
-		file:    "migrations/00021_start_limit.sql",
-		old:     "max_running = set_start_limit.max_running, rate",
-		mutated: "max_running = 9 * set_start_limit.max_running, rate",
+		file:    "ledger/start_limit.go",
+		old:     "running = *l.MaxRunning",
+		mutated: "running = 9 * *l.MaxRunning",
 		faults:  "kill-worker", rules: []string{"limit"},
 	},
 	{
