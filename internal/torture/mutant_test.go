@@ -52,8 +52,8 @@ var mutants = []mutant{
 	{
 		name:    "the permit of an attempt that has ended is not free",
 		file:    "migrations/00021_start_limit.sql",
-		old:     "h.type in ('started', 'progressed') and h.attempt =",
-		mutated: "h.attempt =",
+		old:     "where h.type in ('started', 'progressed')",
+		mutated: "where true",
 		times:   5, // a start for which one search finds no permit tries another
 		faults:  "kill-worker", rules: []string{"unfinished"},
 	},

@@ -1,7 +1,7 @@
 -- The first cursor row of a reader, at the edge before the first event, or at the present.
--- $1 reader; the edge: $2 seen, $3 seen_top, $4 seen_bound; $5 1 if the reader needs only the events of tasks in
--- line, so that it begins at the present if no task has stood in a line, else 0. Inserts nothing if the cursor exists. A
--- subscriber gets the login of the session.
+-- $1 reader; the edge: $2 seen, $3 seen_top, $4 seen_bound; $5 1 if the reader needs only the events of tasks in line,
+-- so that it begins at the present if no task has stood in a line, else 0. Inserts nothing if the cursor exists.
+-- A subscriber gets the login of the session.
 -- Locks its row. Indexes: primary key, event_line.
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, login)
 select $1::text, 1, case when b.is_now then pg_current_snapshot() else $2::text::pg_snapshot end,
