@@ -276,10 +276,12 @@ func (r *report) rates(measure string) []string {
 	return []string{measure + ", " + unit, strings.TrimSpace(strings.Join(own, "; ")), strings.Join(others, "; ")}
 }
 
-// featureRows returns a row for each feature, next to the same tasks without it: rates of drains and enqueues, then
-// latencies.
+// featureRows returns a row for each feature: its rate divided by that of the same tasks without it, then latencies.
 func featureRows(r *report) string {
 	var rows [][]string
+	add := func(measure, system, value string) {
+		rows = append(rows, []string{measure + ": " + strings.TrimPrefix(system, ours+", "), value})
+	}
 	for _, measure := range []string{"partitions", "order", "limits", "replace"} {
 		for _, system := range r.systems(measure) {
 			plain := ours
@@ -290,23 +292,19 @@ func featureRows(r *report) string {
 				plain = oursWide
 			}
 			with, _ := r.median(measure, system, rate)
-			without, ok := r.median(measure, plain, rate)
-			if !ok {
-				continue
+			if without, ok := r.median(measure, plain, rate); ok {
+				add(measure, system, threeDigits(with/without))
 			}
-			name := measure + ": " + strings.TrimPrefix(system, ours+", ")
-			rows = append(rows, []string{name, grouped(with), grouped(without), threeDigits(with / without)})
 		}
 	}
 	for _, measure := range []string{"priority", "tenant"} {
 		for _, system := range r.systems(measure) {
 			if system != ours {
-				name := measure + ", p99 in ms: " + strings.TrimPrefix(system, ours+", ")
-				rows = append(rows, []string{name, r.cell(measure, system, p99), r.cell(measure, ours, p99), ""})
+				add(measure, system, "p99 "+r.cell(measure, system, p99)+" ms; idle "+r.cell(measure, ours, p99))
 			}
 		}
 	}
-	return markdown([]string{"feature", "with it", "without", "with / without"}, rows)
+	return markdown([]string{"feature", "with / without"}, rows)
 }
 
 // everydayVariants are measured at one rate only, and are not in the table.

@@ -32,17 +32,20 @@ list of the erasures, too. After a restore from a backup, erase again what such 
 If the command is interrupted or killed, run it again. It needs the projector, and the relay deletes the messages of the
 stream, so taskledger serve must run.`,
 		Example: "  taskledger erase mail.send order-17 --reason 'request 12'\n" +
+			"  taskledger erase mail.send customer-7/ --prefix --dry-run\n" +
 			"  taskledger erase mail.send customer-7/ --prefix --archive /mnt/export --reason 'request 13'\n" +
 			"  taskledger erase --again --archive /mnt/export",
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case o.DryRun && !isPrefix:
+				return usagef("--dry-run lists the tasks of --prefix: give both")
 			case o.Again && len(args) == 0 && !isPrefix:
 			case o.Again:
 				return usagef("--again erases what archives list: give no key with it")
 			case len(args) != 2:
 				return usagef("give KIND and BIZ_ID, got %d arguments", len(args))
-			case o.Reason == "":
+			case o.Reason == "" && !o.DryRun:
 				return usagef("--reason is required: it is the record of why the texts are gone")
 			case isPrefix:
 				o.Prefix = &ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}
@@ -55,6 +58,7 @@ stream, so taskledger serve must run.`,
 		},
 	}
 	cmd.Flags().BoolVar(&isPrefix, "prefix", false, "all tasks of KIND whose id begins with BIZ_ID")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "list the tasks of --prefix and erase nothing")
 	cmd.Flags().BoolVar(&o.Again, "again", false, "the erasures that archives list and the restored ledger lacks")
 	cmd.Flags().StringSliceVar(&o.Archives, "archive", nil, "another archive; may be repeated")
 	cmd.Flags().StringSliceVar(&o.Gone, "gone", nil,
@@ -80,6 +84,13 @@ func eraseTasks(ctx context.Context, a *app, pool *pgxpool.Pool, o erasure.Optio
 		return eraseError(err)
 	}
 	return a.print(report, func(w io.Writer) {
+		if o.DryRun {
+			for _, k := range report.Keys {
+				fmt.Fprintln(w, plain(k.String()))
+			}
+			fmt.Fprintf(w, "%s tasks would be erased\n", count(int64(len(report.Keys))))
+			return
+		}
 		fmt.Fprintf(w, "erased: %s tasks, %s events\n", count(report.Tasks), count(report.Events))
 		for _, p := range slices.Sorted(maps.Keys(report.Archives)) {
 			done := report.Archives[p]

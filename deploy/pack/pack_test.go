@@ -279,7 +279,7 @@ func TestFormulaInstalls(t *testing.T) {
 	} {
 		unpacked := t.TempDir()
 		program := filepath.Join(unpacked, "taskledger")
-		if err := os.WriteFile(program, []byte("#!/bin/sh\necho taskledger version v0.1.0\n"), 0o755); err != nil {
+		if err := os.WriteFile(program, []byte("#!/bin/sh\necho v0.1.0\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		system, arch, _ := strings.Cut(platform, " ")

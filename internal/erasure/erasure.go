@@ -67,6 +67,8 @@ type Options struct {
 	Prefix *ledger.Key
 	// Again repeats the erasures that the archives list and the ledger lacks, since it was restored.
 	Again bool
+	// DryRun erases nothing: the report has the keys of Prefix.
+	DryRun bool
 	// Archives are archives to rewrite in addition to those in which the ledger has stored tasks, such as exports.
 	Archives []string
 	// Gone are archives that the ledger has recorded, and that exist no more or have moved to one of Archives.
@@ -75,7 +77,8 @@ type Options struct {
 	Open func(place string) (archive.Store, error)
 	// Wait bounds how long Erase waits for the projector. Default: 1 min.
 	Wait time.Duration
-	// Actor and Reason are recorded. Default of Actor: the database's session_user. Reason is required unless Again.
+	// Actor and Reason are recorded. Default of Actor: the database's session_user. Reason is required unless Again
+	// or DryRun.
 	Actor, Reason string
 	// Progress is called after each transaction. Default: disabled.
 	Progress func(Report)
@@ -83,7 +86,7 @@ type Options struct {
 
 // Validate returns an [*ledger.InvalidError] if o is invalid.
 func (o Options) Validate() error {
-	if o.Reason == "" && !o.Again {
+	if o.Reason == "" && !o.Again && !o.DryRun {
 		return &ledger.InvalidError{Field: "reason", Rule: "must not be empty"}
 	}
 	for _, k := range o.Keys {
@@ -103,6 +106,8 @@ type Report struct {
 	Tasks    int64                     `json:"tasks"`  // that are erased, by earlier calls, too
 	Events   int64                     `json:"events"` // whose texts were removed from the table
 	Archives map[string]archive.Erased `json:"archives"`
+	// Keys are the tasks that would be erased, with [Options].DryRun.
+	Keys []ledger.Key `json:"keys,omitempty"`
 }
 
 // Erase erases tasks, see the package comment. It commits. The login needs the role archiver.
@@ -153,6 +158,9 @@ func (e *eraser) run(ctx context.Context) error {
 		if err := e.erasePrefix(ctx, origin, stores); err != nil {
 			return err
 		}
+	}
+	if e.o.DryRun {
+		return nil
 	}
 	if e.o.Again {
 		if err := e.eraseAgain(ctx, origin, stores); err != nil {
@@ -249,6 +257,10 @@ func checkOrigin(
 func (e *eraser) erase(
 	ctx context.Context, id string, keys []ledger.Key, acceptsUnknown bool, actor, reason string,
 ) error {
+	if e.o.DryRun {
+		e.report.Keys = append(e.report.Keys, keys...)
+		return nil
+	}
 	var kinds, ids pgarray.Builder
 	for _, k := range keys {
 		kinds.Add(string(k.Kind))

@@ -22,7 +22,8 @@ func TestLineReaderBeginsAtThePresent(t *testing.T) {
 			want := []string{"open", "after"}
 			if inLine {
 				o := &ledger.EnqueueOptions{OrderKey: "customer/17"}
-				if _, err := ledger.Enqueue(t.Context(), db, ledger.Key{Kind: "k", BizID: "in-line"}, nil, o); err != nil {
+				key := ledger.Key{Kind: "k", BizID: "in-line"}
+				if _, err := ledger.Enqueue(t.Context(), db, key, nil, o); err != nil {
 					t.Fatal(err)
 				}
 				want = []string{"before", "in-line", "open", "after"}
