@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// The reader of the lines begins at the present while no task has stood in a line: a backlog without order keys costs it
-// nothing. It still reads each later event, of transactions that were open then too.
+// The reader of the lines begins at the present while no task has stood in a line, so that a backlog without order keys
+// costs it nothing. It still reads each later event, also of transactions that were open then.
 func TestLineReaderBeginsAtThePresent(t *testing.T) {
 	t.Parallel()
 	for _, inLine := range []bool{false, true} {
