@@ -151,6 +151,12 @@ func TestRulesFindBreaches(t *testing.T) {
 		{name: "a committed run is gone", breach: func(r *record) {
 			r.runs[rerun] = append(r.runs[rerun], call{op: opRun, nonce: "third"})
 		}, want: []string{"runs"}},
+		{name: "a run begins while another one runs", breach: func(r *record) {
+			events := r.tasks[rerun]
+			events[1].Type, events[1].Attempt = ledger.EventStarted, 1
+			events[2].Type = ledger.EventEnqueued
+			r.effects[rerun] = []string{"second"}
+		}, want: []string{"illegal"}},
 		{name: "what a handler enqueued is gone", breach: func(r *record) {
 			delete(r.tasks, following)
 			delete(r.effects, following)
