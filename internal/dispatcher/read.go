@@ -319,7 +319,8 @@ func (o *office) listed(ctx context.Context, searches []dispatch.Search, reads [
 	return place, found, tasks, nil
 }
 
-// unlisted reads the events after the place of the list that made tasks of the requests' kinds available.
+// unlisted reads the events after the place of the list that made tasks of the requests' kinds available. A search is
+// often ahead of the reads, and needs only the tasks with partitions.
 func (o *office) unlisted(ctx context.Context, place feed.Place, searches []dispatch.Search, reads []dispatch.Read) (
 	u unlisted, err error) {
 	after := ledger.Position(math.MaxInt64)
@@ -328,13 +329,14 @@ func (o *office) unlisted(ctx context.Context, place feed.Place, searches []disp
 		after = min(after, r.After)
 		kinds[r.Kind] = true
 	}
+	read := after
 	for _, s := range searches {
 		after = min(after, s.After)
 		kinds[s.Kind] = true
 	}
 	names := pgarray.Of(slices.Sorted(maps.Keys(kinds))...)
 	rows, err := o.config.DB.Query(ctx, unlistedSQL, place.Seen.Snapshot, int64(place.Seen.Top), place.Seen.Bound,
-		int64(after), int64(unlistedPage), names)
+		int64(after), int64(unlistedPage), names, int64(read))
 	if err != nil {
 		return u, pgerr.Explain("read available tasks", err)
 	}

@@ -1,6 +1,6 @@
 -- Selects the tasks of kinds that became available by the next events after the place of the list.
 -- $1 seen, $2 seen_top, $3 seen_bound of the place; $4 position to continue after; $5 maximum number of events;
--- $6 kinds: array literal.
+-- $6 kinds: array literal; $7 position up to which tasks without a partition are left out.
 -- Returns how many events were read and the position of the last one, and in each row kind, priority, partition, biz_id
 -- and position of a task, ordered by kind and position. Without tasks, one row with '' as kind.
 -- Locks nothing. Indexes: as taskledger_internal.feed_page.
@@ -13,4 +13,5 @@ select reached.events, reached.position, coalesce(p.kind, ''), coalesce(p.priori
        coalesce(p.biz_id, ''), coalesce(p.position, 0)
   from (select count(*) as events, coalesce(max(r.position), 0) as position from page r) reached
   left join page p on p.kind = any ($6::text::text[]) and p.type in ('enqueued', 'released', 'interrupted')
+                      and (p.position > $7::bigint or p.partition is not null)
  order by 3, 7
