@@ -23,7 +23,7 @@ func TestPlansWhileTablesAreNew(t *testing.T) {
 		"hinted":   `'{1,2}', '1:1:', 512`,
 		"listed":   `'{"test.order"}', '{3}', '{""}', '{0}', '{100}', '{"test.order"}', '{3}', '{""}', '{100}'`,
 		"permits":  `'{"test.order"}'`,
-		"unlisted": `'1:1:', 0, '1', 0, 100, '{"test.order"}', 0`,
+		"unlisted": `'1:1:', 0, '1', 0, 100, '{"test.order"}', '{3}', '{0}'`,
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			conn := servicetest.Try(pgx.ConnectConfig(b.Context(), b.As("relay").Config().ConnConfig))(t)

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -319,24 +318,39 @@ func (o *office) listed(ctx context.Context, searches []dispatch.Search, reads [
 	return place, found, tasks, nil
 }
 
-// unlisted reads the events after the place of the list that made tasks of the requests' kinds available. A search is
-// often ahead of the reads, and needs only the tasks with partitions.
+// level is a kind and a priority.
+type level struct {
+	kind     ledger.Kind
+	priority ledger.Priority
+}
+
+// unlisted reads the events after the place of the list that made tasks of the requests' kinds available. Reads of
+// priorities without tasks, and searches, are often ahead of other reads: a search needs only tasks with partitions.
 func (o *office) unlisted(ctx context.Context, place feed.Place, searches []dispatch.Search, reads []dispatch.Read) (
 	u unlisted, err error) {
 	after := ledger.Position(math.MaxInt64)
-	kinds := map[ledger.Kind]bool{}
-	for _, r := range reads {
-		after = min(after, r.After)
-		kinds[r.Kind] = true
-	}
-	read := after
+	wanted := map[level]ledger.Position{}
 	for _, s := range searches {
 		after = min(after, s.After)
-		kinds[s.Kind] = true
+		wanted[level{s.Kind, s.Priority}] = math.MaxInt64
 	}
-	names := pgarray.Of(slices.Sorted(maps.Keys(kinds))...)
+	for _, r := range reads {
+		after = min(after, r.After)
+		of := level{r.Kind, r.Priority}
+		before, isKnown := wanted[of]
+		if !isKnown {
+			before = math.MaxInt64
+		}
+		wanted[of] = min(before, r.After)
+	}
+	var kinds, priorities, afters pgarray.Builder
+	for of, from := range wanted {
+		kinds.Add(string(of.kind))
+		priorities.AddInt(int64(of.priority))
+		afters.AddInt(int64(from))
+	}
 	rows, err := o.config.DB.Query(ctx, unlistedSQL, place.Seen.Snapshot, int64(place.Seen.Top), place.Seen.Bound,
-		int64(after), int64(unlistedPage), names, int64(read))
+		int64(after), int64(unlistedPage), kinds.String(), priorities.String(), afters.String())
 	if err != nil {
 		return u, pgerr.Explain("read available tasks", err)
 	}
